@@ -1,0 +1,23 @@
+// Which kernel targets were built and which this processor can run.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "cpu/tile.h"
+
+namespace mmaemu::cpu {
+
+struct TargetStatus {
+  const KernelTarget* target;
+  bool usable;
+  const char* why_not;  // empty when usable
+};
+
+// Every built target, fastest first; the portable one is always last and usable.
+const std::vector<TargetStatus>& targets();
+
+// The target called `name` ("auto": the fastest usable); null where it is unknown or not usable.
+const KernelTarget* find_target(std::string_view name);
+
+}  // namespace mmaemu::cpu

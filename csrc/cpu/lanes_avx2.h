@@ -1,0 +1,69 @@
+// The AVX2 + FMA lanes: one vector of 8 fp32, of 8 dwords or of 32 bytes. The rounding mode comes
+// from MXCSR, so chains run inside a TowardZeroScope.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "cpu/ieee_env.h"
+
+namespace mmaemu::cpu::MMAEMU_TARGET {
+
+struct Lanes {
+  static constexpr int kFloats = 8;
+  static constexpr int kRowBlock = 2;  // 8 accumulators, 4 vectors of B and one of A: 13 of 16
+  using Floats = __m256;
+  using Words = __m256i;
+
+  struct TowardZeroScope : ScopedFpControl {
+    TowardZeroScope() : ScopedFpControl(kTowardZeroControl) {}
+  };
+
+  static Words load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
+  static Words broadcast(uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
+  static Words zero() { return _mm256_setzero_si256(); }
+  static Words bits(Floats x) { return _mm256_castps_si256(x); }
+  static Floats floats(Words x) { return _mm256_castsi256_ps(x); }
+
+  static Floats load_floats(const float* p) { return _mm256_load_ps(p); }
+  static void store_floats(float* p, Floats x) { _mm256_store_ps(p, x); }
+  static Floats broadcast_float(float x) { return _mm256_set1_ps(x); }
+
+  static Words and_(Words x, Words y) { return _mm256_and_si256(x, y); }
+  static Words or_(Words x, Words y) { return _mm256_or_si256(x, y); }
+  template <int N>
+  static Words shift_left(Words x) {
+    return _mm256_slli_epi32(x, N);
+  }
+  template <int N>
+  static Words shift_right(Words x) {
+    return _mm256_srli_epi32(x, N);
+  }
+  static Words add_words(Words x, Words y) { return _mm256_add_epi32(x, y); }
+  static Words max_words(Words x, Words y) { return _mm256_max_epu32(x, y); }
+
+  static Words add_bytes(Words x, Words y) { return _mm256_add_epi8(x, y); }
+  static Words max_bytes(Words x, Words y) { return _mm256_max_epu8(x, y); }
+  static Words min_bytes(Words x, Words y) { return _mm256_min_epu8(x, y); }
+  static Words subtract_bytes_saturating(Words x, Words y) { return _mm256_subs_epu8(x, y); }
+  // counts + 1 in each byte where x < y, both signed.
+  static Words count_less(Words counts, Words x, Words y) {
+    return _mm256_sub_epi8(counts, _mm256_cmpgt_epi8(y, x));
+  }
+
+  static Floats multiply_add_toward_zero(Floats a, Floats b, Floats sum) {
+    return _mm256_fmadd_ps(a, b, sum);
+  }
+  // base + trunc(c): |c| is truncated against the base, then given its sign again. All three
+  // additions are on the base's grid, so only the first one rounds.
+  static Floats add_truncated(Floats base, Floats c) {
+    const Floats sign = _mm256_and_ps(c, _mm256_set1_ps(-0.0f));
+    const Floats magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), c);
+    const Floats truncated = _mm256_sub_ps(_mm256_add_ps(base, magnitude), base);
+    return _mm256_add_ps(base, _mm256_or_ps(truncated, sign));
+  }
+  static Floats subtract_exact(Floats x, Floats y) { return _mm256_sub_ps(x, y); }
+};
+
+}  // namespace mmaemu::cpu::MMAEMU_TARGET

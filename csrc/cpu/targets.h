@@ -1,0 +1,11 @@
+// The SIMD targets; each is compiled alone, with its own instruction-set flags.
+#pragma once
+
+#include "cpu/tile.h"
+
+namespace mmaemu::cpu {
+
+const KernelTarget& avx2_target();
+const KernelTarget& avx512_target();
+
+}  // namespace mmaemu::cpu

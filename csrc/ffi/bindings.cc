@@ -1,0 +1,41 @@
+// The Python module mmaemu_jax._native: the handlers as capsules, and what this build can run.
+
+#include <nanobind/nanobind.h>
+
+#include "cpu/dispatch.h"
+#include "ffi/cpu_handlers.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+nb::capsule handler(XLA_FFI_Error* (*function)(XLA_FFI_CallFrame*)) {
+  return nb::capsule(reinterpret_cast<void*>(function));
+}
+
+nb::dict registrations() {
+  using namespace mmaemu::ffi_glue;
+  nb::dict dict;
+  dict[kGemmTarget] = handler(gemm_handler);
+  dict[kProbeTarget] = handler(fp_control_probe_handler);
+  return dict;
+}
+
+nb::list cpu_targets() {
+  nb::list list;
+  for (const mmaemu::cpu::TargetStatus& status : mmaemu::cpu::targets()) {
+    list.append(nb::make_tuple(status.target->name, status.usable, status.why_not));
+  }
+  return list;
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.doc() = "XLA FFI handlers of mmaemu_jax; see mmaemu_jax/primitive.py.";
+  m.def("registrations", &registrations, "FFI target name -> capsule of its CPU handler.");
+  m.def("cpu_targets", &cpu_targets,
+        "(name, usable here, why not) of every built kernel target, fastest first.");
+  m.attr("GEMM_TARGET") = mmaemu::ffi_glue::kGemmTarget;
+  m.attr("PROBE_TARGET") = mmaemu::ffi_glue::kProbeTarget;
+}

@@ -1,0 +1,18 @@
+"""Inside JAX programs, the bits that ``torch._scaled_mm`` returns on a reference GPU."""
+
+from mmaemu_jax import errors as errors
+from mmaemu_jax import testing as testing
+from mmaemu_jax.accumulate import SplitK as SplitK
+from mmaemu_jax.accumulate import SplitRule as SplitRule
+from mmaemu_jax.api import accumulate as accumulate
+from mmaemu_jax.api import dot as dot
+from mmaemu_jax.api import scaled_mm as scaled_mm
+from mmaemu_jax.instruction import Preset as Preset
+from mmaemu_jax.instruction import get_preset as get_preset
+from mmaemu_jax.instruction import list_presets as list_presets
+from mmaemu_jax.platforms import Profile as Profile
+from mmaemu_jax.platforms import SplitDecision as SplitDecision
+from mmaemu_jax.platforms import get_profile as get_profile
+from mmaemu_jax.platforms import list_profiles as list_profiles
+from mmaemu_jax.platforms import resolve_splitk as resolve_splitk
+from mmaemu_jax.quantize import quantize as quantize

@@ -1,0 +1,7 @@
+"""Stub of the C++ extension (csrc/ffi/bindings.cc)."""
+
+GEMM_TARGET: str
+PROBE_TARGET: str
+
+def registrations() -> dict[str, object]: ...
+def cpu_targets() -> list[tuple[str, bool, str]]: ...

@@ -1,0 +1,126 @@
+"""Arguments to arrays: float32 scales of one element, and the operands of accumulate and dot (R22).
+
+Whatever is not yet a jax.Array is converted by numpy, since XLA would flush subnormal float32.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from mmaemu_jax.arguments import FP8_NAMES, unknown_option
+from mmaemu_jax.call import Operand, array_operand, scale_operand
+from mmaemu_jax.codes import FLOAT_DTYPES, exact_codes
+from mmaemu_jax.errors import message
+from mmaemu_jax.formats import FORMATS, Fp8Format, format_named
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+def float32_array(value) -> jax.Array:
+    """A float32 array of ``value``, a float32 array or a Python float (rounded once)."""
+    if isinstance(value, float):
+        with np.errstate(over="ignore"):  # beyond float32: Inf, as a conversion gives
+            value = np.float32(value)
+    return jnp.asarray(value, dtype=jnp.float32)
+
+
+def scale_array(value) -> jax.Array:
+    """A checked scale as a float32 array of shape ()."""
+    return float32_array(value).reshape(())
+
+
+def fp8_operand(function: str, name: str, value) -> tuple[Operand, Fp8Format]:
+    """What the checks see of an FP8 array, and its format; TypeError for anything else."""
+    operand = array_operand(function, name, value)
+    if operand.fp8_format is None:
+        raise TypeError(
+            message(
+                f"{function}: {name} must be {FP8_NAMES}, got {operand}.",
+                ["convert it with mmaemu_jax.quantize(x, dtype, scale)"],
+            )
+        )
+    return operand, operand.fp8_format
+
+
+@dataclasses.dataclass(frozen=True)
+class DotOperands:
+    """dot's operands as arrays: a, b FP8 [..., K], c float32 [...] or None."""
+
+    a: jax.Array
+    b: jax.Array
+    c: jax.Array | None
+
+
+def dot_operands(a, b, c, fmt) -> DotOperands:
+    """The checked operands of dot; see its documentation."""
+    formats = _dot_formats(fmt)
+    of_a, of_b = array_operand("dot", "a", a), array_operand("dot", "b", b)
+    of_c = None if c is None else scale_operand("dot", "c", c)
+    for name, value, operand, fp8 in zip("ab", (a, b), (of_a, of_b), formats, strict=True):
+        _check_dot_dtype(name, value, operand, fp8)
+    if of_c is not None and of_c.dtype != _FLOAT32:
+        raise TypeError(message(f"dot: c must be float32, got {of_c}.", ["pass np.float32 values"]))
+    if of_a.shape != of_b.shape or len(of_a.shape) == 0:
+        raise ValueError(
+            message(
+                f"dot: a and b must have the same shape [..., K], got {of_a} and {of_b}.",
+                [
+                    "broadcast first with jnp.broadcast_to",
+                    "mmaemu_jax.accumulate multiplies matrices",
+                ],
+            )
+        )
+    if of_c is not None and of_c.shape != of_a.shape[:-1]:
+        raise ValueError(
+            message(
+                f"dot: c must have shape {list(of_a.shape[:-1])}, that of a without K, got {of_c}.",
+                ["broadcast first with jnp.broadcast_to", "leave c out for +0"],
+            )
+        )
+    return DotOperands(
+        _dot_codes("a", a, of_a, formats[0]),
+        _dot_codes("b", b, of_b, formats[1]),
+        None if c is None else float32_array(c),
+    )
+
+
+def _dot_formats(fmt) -> tuple[Fp8Format | None, Fp8Format | None]:
+    if fmt is None:
+        return None, None
+    pair = fmt if isinstance(fmt, tuple | list) else (fmt, fmt)
+    if len(pair) != 2:
+        raise ValueError(f"dot: fmt must be one format or a pair of them, got {fmt!r}.")
+    a, b = (format_named(name) for name in pair)
+    if a is None or b is None:
+        known = [f.name for f in FORMATS] + [f.dtype.name for f in FORMATS]
+        raise unknown_option("dot", "fmt", fmt, known, "pass one of these, or a pair for a and b")
+    return a, b
+
+
+def _check_dot_dtype(name: str, value, operand: Operand, fp8: Fp8Format | None) -> None:
+    if operand.fp8_format is not None:
+        if fp8 is not None and fp8 is not operand.fp8_format:
+            raise ValueError(
+                message(f"dot: fmt says {fp8.name} for {name}, got {operand}.", ["leave fmt out"])
+            )
+        return
+    ways_out = ["convert it with mmaemu_jax.quantize(x, dtype, scale)"]
+    if fp8 is None or operand.dtype not in FLOAT_DTYPES:
+        ways_out.append("pass fmt with float16, bfloat16, float32 or float64 values")
+        raise TypeError(message(f"dot: {name} must be {FP8_NAMES}, got {operand}.", ways_out))
+    if isinstance(value, Tracer):
+        raise TypeError(
+            message(
+                f"dot: with fmt the values of {name} must be concrete, got a traced {operand}.",
+                [f"convert {name} to {fp8.dtype.name} before jax.jit", *ways_out],
+            )
+        )
+
+
+def _dot_codes(name: str, value, operand: Operand, fp8: Fp8Format | None) -> jax.Array:
+    if operand.fp8_format is None and fp8 is not None:
+        value = exact_codes("dot", name, np.asarray(value), fp8)
+    return jnp.asarray(value)

@@ -1,0 +1,215 @@
+"""Profiles: whose bits a GEMM returns. A GPU, its library and the caller, as data with provenance.
+
+The arithmetic is the profile's preset; a profile adds how K is split, what the library refuses
+and how well each of these is known.
+"""
+
+import dataclasses
+import typing
+
+from mmaemu_jax import config
+from mmaemu_jax.accumulate import CONTIGUOUS_128, INTERLEAVED_64, SplitRule
+from mmaemu_jax.arguments import type_name, unknown_option
+from mmaemu_jax.epilogue import OUTPUT_DTYPES
+from mmaemu_jax.formats import FORMATS
+from mmaemu_jax.instruction import Evidence, Preset, get_preset
+
+#: (format of input, format of mat2, output dtype), by name.
+Rejection = tuple[str, str, str]
+
+_E4M3_TO_E5M2: tuple[Rejection, ...] = (("e4m3", "e4m3", "float8_e5m2"),)
+_MIB = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """One platform and caller; a user's own profile works everywhere a name does.
+
+    Attributes:
+        name: how it is called.
+        preset: the arithmetic, a name or a :class:`Preset` (``arithmetic`` is always the latter).
+        split_rule: how the platform cuts K (R12, R13); None: S > 1 is unsupported.
+        gpu: the reference GPU.
+        library: its matrix library.
+        caller: who calls the library.
+        workspace_bytes: the caller's workspace; 0 never splits, None is unknown.
+        rejects: calls the library refuses: (format of input, format of mat2, output dtype).
+        evidence: for the unsplit GEMM: "replayed", "inherited" or "experimental" (it warns).
+        split_evidence: the same for S > 1.
+        table_id: the recorded table of its split-K decisions, or None.
+        provenance: where all of this comes from.
+
+    Raises:
+        TypeError, ValueError: a field of the wrong type or value.
+    """
+
+    name: str
+    preset: str | Preset
+    split_rule: SplitRule | None = None
+    gpu: str = "unspecified"
+    library: str = "unspecified"
+    caller: str = "unspecified"
+    workspace_bytes: int | None = None
+    rejects: tuple[Rejection, ...] = ()
+    evidence: Evidence = "experimental"
+    split_evidence: Evidence = "experimental"
+    table_id: str | None = None
+    provenance: str = "user-defined"
+
+    def __post_init__(self):
+        object.__setattr__(self, "preset", get_preset(self.preset))
+        for field in ("name", "gpu", "library", "caller", "provenance"):
+            _check_type(field, getattr(self, field), str)
+        _check_type("table_id", self.table_id, str | None)
+        _check_type("split_rule", self.split_rule, SplitRule | None)
+        _check_workspace(self.workspace_bytes)
+        _check_rejects(self.rejects)
+        for field in ("evidence", "split_evidence"):
+            _check_one_of(field, getattr(self, field), typing.get_args(Evidence))
+        chunk = self.arithmetic.slow_chunk
+        if self.split_rule is not None and chunk is not None and chunk % self.split_rule.tile_k:
+            raise ValueError(
+                f"Profile: split_rule.tile_k must divide the preset's slow_chunk, "
+                f"got {self.split_rule.tile_k} and {chunk}."
+            )
+
+    @property
+    def arithmetic(self) -> Preset:
+        """The preset itself."""
+        return get_preset(self.preset)
+
+    @property
+    def splits(self) -> bool:
+        """S > 1 is modelled: the profile has a split rule and the preset chunks (R12, R13)."""
+        return self.split_rule is not None and self.arithmetic.slow_chunk is not None
+
+    @property
+    def maturity(self) -> str:
+        """Either "validated" (profile and preset) or "experimental" (computing with it warns)."""
+        parts = (self.evidence, self.arithmetic.evidence)
+        return "experimental" if "experimental" in parts else "validated"
+
+
+def _check_type(field: str, value, kind) -> None:
+    if not isinstance(value, kind):
+        wanted = getattr(kind, "__name__", str(kind))
+        raise TypeError(f"Profile: {field} must be {wanted}, got {value!r} ({type_name(value)}).")
+
+
+def _check_one_of(field: str, value, allowed) -> None:
+    if value not in allowed:
+        raise ValueError(f"Profile: {field} must be one of {', '.join(allowed)}, got {value!r}.")
+
+
+def _check_workspace(value) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | None):
+        raise TypeError(f"Profile: workspace_bytes must be an int or None, got {value!r}.")
+    if value is not None and value < 0:
+        raise ValueError(f"Profile: workspace_bytes must not be negative, got {value}.")
+
+
+def _check_rejects(rejects) -> None:
+    _check_type("rejects", rejects, tuple)
+    formats, outputs = [f.name for f in FORMATS], [d.name for d in OUTPUT_DTYPES]
+    for entry in rejects:
+        if not isinstance(entry, tuple) or len(entry) != 3:
+            raise TypeError(
+                f"Profile: each entry of rejects must be (format of input, format of mat2, "
+                f"output dtype), got {entry!r}."
+            )
+        for value, allowed in zip(entry, (formats, formats, outputs), strict=True):
+            _check_one_of("a name in rejects", value, allowed)
+
+
+HOPPER = Profile(
+    "hopper",
+    "hopper",
+    CONTIGUOUS_128,
+    gpu="NVIDIA H100 PCIe (sm_90, 114 SMs)",
+    library="cuBLASLt 12.8.3.14",
+    caller="torch 2.7.1 torch._scaled_mm",
+    workspace_bytes=_MIB,
+    rejects=_E4M3_TO_E5M2,
+    evidence="inherited",
+    split_evidence="inherited",
+    provenance="mmaemu 0.1.0's replay of live H100 PCIe calls, agreed with on h100_oracle",
+)
+ADA = Profile(
+    "ada",
+    "ada",
+    INTERLEAVED_64,
+    gpu="NVIDIA GeForce RTX 4060 (sm_89, 24 SMs)",
+    library="cuBLASLt 12.8.3.14",
+    caller="torch 2.7.1 torch._scaled_mm",
+    workspace_bytes=_MIB,
+    rejects=_E4M3_TO_E5M2,
+    evidence="replayed",
+    split_evidence="replayed",
+    provenance="RTX 4060 recordings rtx4060_gemm, rtx4060_epilogue and rtx4060_call",
+)
+
+
+def _variant(base: Profile, suffix: str, **changes) -> Profile:
+    return dataclasses.replace(base, name=f"{base.name}-{suffix}", **changes)
+
+
+_TE_2_3 = {"caller": "Transformer Engine 2.3", "split_evidence": "experimental"}
+_SHIPPED = (
+    HOPPER,
+    _variant(HOPPER, "te", workspace_bytes=32 * _MIB, **_TE_2_3),
+    _variant(HOPPER, "ws0", workspace_bytes=0),
+    ADA,
+    _variant(ADA, "te", workspace_bytes=4 * _MIB, **_TE_2_3),
+    _variant(ADA, "ws0", workspace_bytes=0),
+    Profile(
+        "hopper-experimental",
+        "hopper",
+        CONTIGUOUS_128,
+        rejects=_E4M3_TO_E5M2,
+        gpu="another Hopper GPU or cuBLASLt version",
+        caller="torch._scaled_mm",
+        provenance="the arithmetic of profile hopper, where nothing was recorded",
+    ),
+    Profile(
+        "b200-mma-sync-experimental",
+        "b200_mma_sync",
+        gpu="NVIDIA B200, mma.sync only",
+        caller="mma.sync kernels",
+        provenance="instruction level only; no model of the B200's cuBLAS",
+    ),
+)
+_PROFILES = {p.name: p for p in _SHIPPED}
+
+
+def list_profiles() -> tuple[str, ...]:
+    """Names of the shipped profiles."""
+    return tuple(_PROFILES)
+
+
+def get_profile(profile: str | Profile | None = None) -> Profile:
+    """The profile of that name, the default one for None, or the given :class:`Profile` itself.
+
+    The default is "hopper", or what ``MMAEMU_JAX_PROFILE`` named when the package was imported.
+
+    Raises:
+        TypeError: ``profile`` is neither a name, a Profile nor None.
+        ValueError: no profile of that name; the message lists those there are.
+    """
+    return profile_argument("get_profile", profile)
+
+
+def profile_argument(function: str, profile: str | Profile | None) -> Profile:
+    """:func:`get_profile` for ``function``, which the errors name."""
+    if isinstance(profile, Profile):
+        return profile
+    if profile is not None and not isinstance(profile, str):
+        raise TypeError(
+            f"{function}: profile must be a name, a mmaemu_jax.Profile or None, "
+            f"got {type_name(profile)}."
+        )
+    name = config.DEFAULT_PROFILE if profile is None else profile
+    if name not in _PROFILES:
+        where = "profile" if profile is not None else "profile of MMAEMU_JAX_PROFILE"
+        way_out = "pass a mmaemu_jax.Profile of your own"
+        raise unknown_option(function, where, name, _PROFILES, way_out)
+    return _PROFILES[name]

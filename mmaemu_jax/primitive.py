@@ -1,0 +1,272 @@
+"""The one primitive, ``mmaemu_scaled_mm``: abstract evaluation, lowering, batching, refusal of AD.
+
+Only this module touches JAX's internals (jax.extend, jax.interpreters, jax.ffi). The primitive
+computes a whole FP8 GEMM, scales and output dtype included:
+
+    operands  a (*L, M, K), b (*L, N, K) or (*L, K, N), scale_a (*L), scale_b (*L),
+              [scale_result (*L)], [c (*L, M, N)]
+    result    (*B, M, N)
+
+``*L`` are any number of leading batch dimensions, the same number on every operand, each of them 1
+or the result's: vmap adds one, and an operand that is not batched is never copied (R25).
+"""
+
+import dataclasses
+import functools
+import math
+import warnings
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir, xla
+
+from mmaemu_jax import _native, backends, reference
+from mmaemu_jax.accumulate import AccumulationPlan
+from mmaemu_jax.errors import (
+    BackendFallbackWarning,
+    BackendUnavailableError,
+    UnsupportedFeatureError,
+    message,
+)
+from mmaemu_jax.instruction import InstructionModel
+
+BLayout = Literal["nk", "kn"]
+
+
+@dataclasses.dataclass(frozen=True)
+class GemmParams:
+    """Everything static about one GEMM; the primitive's only parameter, part of jit's keys.
+
+    Attributes:
+        model, plan: the numbers that kernels and the reference interpret.
+        out_dtype: one of the five output dtypes.
+        b_layout: "nk" for b (*L, N, K), "kn" for (*L, K, N); both are packed without a transpose.
+        backend: "auto" or a backend that :func:`backends.check_backend` accepted.
+        has_scale_result, has_c: which optional operands follow, in this order.
+    """
+
+    model: InstructionModel
+    plan: AccumulationPlan
+    out_dtype: np.dtype
+    b_layout: BLayout
+    backend: str
+    has_scale_result: bool
+    has_c: bool
+
+
+scaled_mm_p = Primitive("mmaemu_scaled_mm")
+scaled_mm_p.def_impl(functools.partial(xla.apply_primitive, scaled_mm_p))
+
+
+def bind(
+    a,
+    b,
+    scale_a,
+    scale_b,
+    scale_result=None,
+    c=None,
+    *,
+    model: InstructionModel,
+    plan: AccumulationPlan,
+    out_dtype,
+    b_layout: BLayout,
+    backend: str,
+) -> jax.Array:
+    """Runs the primitive on checked operands; shapes as in the module's docstring."""
+    optional = [x for x in (scale_result, c) if x is not None]
+    params = GemmParams(
+        model, plan, np.dtype(out_dtype), b_layout, backend, scale_result is not None, c is not None
+    )
+    return scaled_mm_p.bind(a, b, scale_a, scale_b, *optional, params=params)
+
+
+@scaled_mm_p.def_abstract_eval
+def _abstract_eval(a, b, *rest, params: GemmParams):
+    leading = len(a.shape) - 2
+    n, k = b.shape[leading:] if params.b_layout == "nk" else b.shape[:-3:-1]
+    operands = (a, b, *rest)
+    if leading < 0 or any(len(x.shape) < leading for x in operands) or k != a.shape[-1]:
+        raise TypeError(f"mmaemu_scaled_mm: operand shapes {[x.shape for x in operands]} do not fit.")
+    batch = tuple(_batch_size([x.shape[i] for x in operands]) for i in range(leading))
+    return jax.core.ShapedArray((*batch, a.shape[-2], n), params.out_dtype)
+
+
+def _batch_size(sizes):
+    """The common size of one leading dimension, where operands may hold 1."""
+    other_than_one = [s for s in sizes if s != 1]
+    if any(s != other_than_one[0] for s in other_than_one):
+        raise TypeError(f"mmaemu_scaled_mm: leading dimensions {sizes} are neither equal nor 1.")
+    return other_than_one[0] if other_than_one else 1
+
+
+# ---------------------------------------------------------------------------------- transformations
+
+
+def _batch(operands, dims, *, params: GemmParams):
+    """vmap adds one leading dimension; operands that are not mapped get a 1 there, no copy."""
+    batched = [_batch_first(x, d) for x, d in zip(operands, dims, strict=True)]
+    return scaled_mm_p.bind(*batched, params=params), 0
+
+
+def _batch_first(x, dim: int | None):
+    if dim is None:
+        return jax.numpy.expand_dims(x, 0)
+    if math.prod(x.shape[:dim]) == 1:
+        # Only ones before it: a reshape moves no data, where XLA copies for a transpose.
+        return x.reshape(x.shape[dim], *x.shape[:dim], *x.shape[dim + 1 :])
+    return jax.numpy.moveaxis(x, dim, 0)
+
+
+batching.primitive_batchers[scaled_mm_p] = _batch
+
+
+def _refuse_differentiation(*_: Any, **__: Any):
+    raise UnsupportedFeatureError(
+        message(
+            "scaled_mm: the emulated GEMM has no derivative of its own (grad, jvp, vjp).",
+            [
+                "mmaemu_jax.training.fp8_dot_general, whose gradients are emulated GEMMs too",
+                "jax.lax.stop_gradient on its operands",
+                "a jax.custom_vjp around the call",
+            ],
+        )
+    )
+
+
+ad.primitive_jvps[scaled_mm_p] = _refuse_differentiation
+
+# ------------------------------------------------------------------------------------------ lowering
+
+
+def _ffi_attributes(params: GemmParams) -> dict[str, Any]:
+    """The dictionaries that csrc/ffi/attrs.h decodes."""
+    model, plan = params.model, params.plan
+    return {
+        "model": {
+            "nfma": np.int32(model.nfma),
+            "frac": np.int32(model.frac),
+            "frac_out": np.int32(model.frac_out),
+            "min_exp": np.int32(model.min_exp),
+            "late_c": model.late_c,
+        },
+        "plan": {
+            "chunk_k": np.int64(plan.chunk_k),
+            "splits": np.int64(plan.splits),
+            "tile_k": np.int64(plan.tile_k),
+            "interleaved": plan.interleaved,
+            "pairwise": plan.pairwise,
+        },
+        "kernel": backends.cpu_kernel(params.backend),
+        "has_scale_result": params.has_scale_result,
+        "has_c": params.has_c,
+    }
+
+
+def _untransposed(value: mlir.ir.Value) -> mlir.ir.Value | None:
+    """The value of which ``value`` is the transpose of the last two dimensions, if it is one.
+
+    ``w.T`` in the caller's program arrives here as a stablehlo.transpose, possibly below the
+    reshape by which vmap adds leading ones. Taking its operand instead, with the other b_layout,
+    leaves the transpose dead: XLA:CPU's own transpose of float8 takes longer than the GEMM.
+    """
+    if isinstance(value.owner, mlir.ir.Block):
+        return None  # a function argument
+    owner = value.owner.operation
+    if owner.name == "stablehlo.transpose":
+        permutation = list(mlir.ir.DenseI64ArrayAttr(owner.attributes["permutation"]))
+        rank = len(permutation)
+        swapped = [*range(rank - 2), rank - 1, rank - 2]
+        return owner.operands[0] if permutation == swapped else None
+    if owner.name in ("stablehlo.reshape", "stablehlo.broadcast_in_dim"):
+        return _below_added_ones(owner, value)
+    return None
+
+
+def _below_added_ones(owner: mlir.ir.Operation, value: mlir.ir.Value) -> mlir.ir.Value | None:
+    """As _untransposed, where ``owner`` only adds ones among the leading dimensions."""
+    outer = mlir.ir.RankedTensorType(value.type)
+    inner = mlir.ir.RankedTensorType(owner.operands[0].type)
+    if not (outer.has_static_shape and inner.has_static_shape) or inner.rank < 2:
+        return None
+    if outer.shape[-2:] != inner.shape[-2:] or math.prod(outer.shape) != math.prod(inner.shape):
+        return None
+    if owner.name == "stablehlo.broadcast_in_dim":
+        dimensions = list(mlir.ir.DenseI64ArrayAttr(owner.attributes["broadcast_dimensions"]))
+        if dimensions != sorted(dimensions) or dimensions[-2] != outer.rank - 2:
+            return None
+    source = _untransposed(owner.operands[0])
+    if source is None:
+        return None
+    shape = [*outer.shape[:-2], outer.shape[-1], outer.shape[-2]]
+    reshape = mlir.ir.Operation.create(
+        "stablehlo.reshape",
+        results=[mlir.ir.RankedTensorType.get(shape, outer.element_type)],
+        operands=[source],
+    )
+    return reshape.result
+
+
+def _lower_to_kernel(ctx, a, b, *rest, params: GemmParams):
+    layout = params.b_layout
+    source = _untransposed(b)
+    if source is not None:
+        b, layout = source, "kn" if layout == "nk" else "nk"
+    rule = jax.ffi.ffi_lowering(_native.GEMM_TARGET)
+    return rule(ctx, a, b, *rest, b_layout=layout, **_ffi_attributes(params))
+
+
+def _reference(a, b, scale_a, scale_b, *optional, params: GemmParams):
+    if params.b_layout == "kn":
+        b = jax.numpy.swapaxes(b, -1, -2)
+    rest = list(optional)
+    scale_result = rest.pop(0) if params.has_scale_result else None
+    c = rest.pop(0) if params.has_c else None
+    return reference.gemm(
+        a, b, scale_a, scale_b, scale_result, c,
+        model=params.model, plan=params.plan, out_dtype=params.out_dtype,
+    )  # fmt: skip
+
+
+_lower_to_reference = mlir.lower_fun(_reference, multiple_results=False)
+
+
+def _lower_cpu(ctx, *operands, params: GemmParams):
+    lower = _lower_to_reference if params.backend == "reference" else _lower_to_kernel
+    return lower(ctx, *operands, params=params)
+
+
+def _lower_elsewhere(ctx, *operands, params: GemmParams):
+    """A platform without kernels: the reference gives the same bits (R24), and says so once."""
+    platforms = ", ".join(ctx.module_context.platforms)
+    if params.backend.startswith("cpu"):
+        raise BackendUnavailableError(
+            message(
+                f"scaled_mm: backend {params.backend!r} was asked for in a program for {platforms}.",
+                ["backend='auto'", "jax.jit under jax.default_device(jax.devices('cpu')[0])"],
+            )
+        )
+    if params.backend == "auto":
+        warnings.warn(
+            message(
+                f"scaled_mm: there are no kernels for {platforms}; the float64 reference computes "
+                "the same bits, slower.",
+                ["run this part on the CPU", "backend='reference' to say that this is wanted"],
+            ),
+            BackendFallbackWarning,
+            stacklevel=2,
+        )
+    return _lower_to_reference(ctx, *operands, params=params)
+
+
+def _register() -> None:
+    for name, capsule in _native.registrations().items():
+        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+    # Not cacheable: a cached lowering sees function arguments instead of the caller's operations,
+    # so _untransposed would never find a transpose.
+    mlir.register_lowering(scaled_mm_p, _lower_cpu, platform="cpu", cacheable=False)
+    mlir.register_lowering(scaled_mm_p, _lower_elsewhere, cacheable=False)
+
+
+_register()
