@@ -72,7 +72,7 @@ class ScaledMmCall:
 
 def array_operand(function: str, name: str, value) -> Operand:
     """The shape and dtype of a jax or numpy array; TypeError for anything else."""
-    if not isinstance(value, jax.Array | np.ndarray):
+    if not isinstance(value, jax.Array | np.ndarray | np.generic):
         raise TypeError(
             message(
                 f"{function}: {name} must be a jax or numpy array, got {type_name(value)}.",
@@ -84,12 +84,10 @@ def array_operand(function: str, name: str, value) -> Operand:
 
 def scale_operand(function: str, name: str, value) -> Operand:
     """The same for a scale, which may also be a numpy scalar or a Python float (as float32)."""
-    if isinstance(value, np.generic) and not isinstance(value, str | bytes):
-        return Operand((), value.dtype)
+    if isinstance(value, jax.Array | np.ndarray | np.generic):  # np.float64 is also a float
+        return Operand(tuple(value.shape), value.dtype)
     if isinstance(value, float):
         return Operand((), _FLOAT32)
-    if isinstance(value, jax.Array | np.ndarray):
-        return Operand(tuple(value.shape), value.dtype)
     raise TypeError(
         message(
             f"{function}: {name} must be a float32 array of one element, a numpy float32 scalar or "

@@ -24,6 +24,7 @@ from jax.interpreters import ad, batching, mlir, xla
 
 from mmaemu_jax import _native, backends, reference
 from mmaemu_jax.accumulate import AccumulationPlan
+from mmaemu_jax.backends import check_backend as check_backend
 from mmaemu_jax.errors import (
     BackendFallbackWarning,
     BackendUnavailableError,
@@ -84,13 +85,27 @@ def bind(
 
 @scaled_mm_p.def_abstract_eval
 def _abstract_eval(a, b, *rest, params: GemmParams):
-    leading = len(a.shape) - 2
-    n, k = b.shape[leading:] if params.b_layout == "nk" else b.shape[:-3:-1]
     operands = (a, b, *rest)
-    if leading < 0 or any(len(x.shape) < leading for x in operands) or k != a.shape[-1]:
-        raise TypeError(f"mmaemu_scaled_mm: operand shapes {[x.shape for x in operands]} do not fit.")
+    if not _shapes_fit(*(x.shape for x in operands), params=params):
+        raise TypeError(
+            f"mmaemu_scaled_mm: operand shapes {[x.shape for x in operands]} do not fit."
+        )
+    leading = len(a.shape) - 2
     batch = tuple(_batch_size([x.shape[i] for x in operands]) for i in range(leading))
+    n = b.shape[-2] if params.b_layout == "nk" else b.shape[-1]
     return jax.core.ShapedArray((*batch, a.shape[-2], n), params.out_dtype)
+
+
+def _shapes_fit(a, b, *rest, params: GemmParams) -> bool:
+    """Whether everything but the sizes of the leading dimensions is as the module says."""
+    if len(a) < 2 or len(b) != len(a):
+        return False
+    leading = len(a) - 2
+    (m, k), (n, b_k) = a[leading:], b[leading:] if params.b_layout == "nk" else b[:-3:-1]
+    trailing = [(), ()] + [()] * params.has_scale_result + [(m, n)] * params.has_c
+    return b_k == k and [(len(x[:leading]), x[leading:]) for x in rest] == [
+        (leading, t) for t in trailing
+    ]
 
 
 def _batch_size(sizes):

@@ -77,6 +77,7 @@ def _check_scale(of_x: Operand, of_scale: Operand) -> None:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
+@partial(jax.jit, static_argnums=0)
 def _quantize(fp8: Fp8Format, x: jax.Array, scale: jax.Array | None) -> jax.Array:
     bits = float32_bits(x)
     if scale is not None:

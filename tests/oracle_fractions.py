@@ -37,8 +37,12 @@ def truncate(x, grid_exponent):
 
 def value_of_f32(bits):
     """The Fraction (or float Inf / NaN) a float32 bit pattern stands for; the sign of 0 is lost."""
-    value = float(np.uint32(bits).view(np.float32))
-    return Fraction(value) if math.isfinite(value) else value
+    bits = int(bits)
+    sign, exponent, fraction = (-1) ** (bits >> 31), bits >> 23 & 0xFF, bits & 0x7FFFFF
+    if exponent == 0xFF:
+        return NAN if fraction else sign * INF
+    hidden = 0x800000 if exponent else 0
+    return sign * (hidden + fraction) * Fraction(2) ** (max(exponent, 1) - 150)
 
 
 def value_of_code(code, fmt):

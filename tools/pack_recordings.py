@@ -24,6 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 VECTORS = ROOT / "tests" / "vectors"
 DEMO = ROOT / "mmaemu_jax" / "data" / "evo2_projections.npz"
 HEAD_FIELDS = ("gpu", "software", "profile", "source", "commit", "licence")
+#: The toolbox ran these GPUs from c = 0: the c of their files took no part.
+GPUS_WITHOUT_C = ("H100", "H200")
 
 
 class ArrayPool:
@@ -58,15 +60,17 @@ class ArrayPool:
 
 def instruction_case(case: dict, source, pool: ArrayPool) -> dict:
     """A case of rtx4060_mma or of toolbox_vectors, whose operands become FP8 codes."""
+    c = case["c"]
     if "fmt" in case:
         a, b = (pool.add(fp8_codes(source[case[x]], case["fmt"])) for x in "ab")
+        c = None if case["gpu"] in GPUS_WITHOUT_C else c
         names = {"id": f"{case['gpu']}/{case['fmt']}", "layout": "vector"}
         names |= {"fmt_a": case["fmt"], "fmt_b": case["fmt"]}
     else:
         a, b = (pool.take(case[x]) for x in "ab")
         names = {field: case[field] for field in ("id", "layout", "fmt_a", "fmt_b")}
-    c, d = (pool.take(case[x]) for x in "cd")
-    return names | {"preset": case["preset"], "a": a, "b": b, "c": c, "d": d}
+    arrays = {"a": a, "b": b, "c": pool.take(c), "d": pool.take(case["d"])}
+    return names | {"preset": case["preset"]} | arrays
 
 
 def fp8_codes(bits: np.ndarray, fmt: str) -> np.ndarray:
@@ -100,7 +104,7 @@ def call_case(defaults: dict, case: dict, pool: ArrayPool) -> dict:
     call = defaults | case["call"]
     known = {"M", "N", "K", "mat", "mat1", "mat2", "scale_a", "scale_b", "scale_result"}
     if any(value for name, value in call.items() if name not in known):
-        raise ValueError(f"pack_recordings: {case['id']}: an argument this format has no field for.")
+        raise ValueError(f"pack_recordings: {case['id']}: an argument without a field here.")
     packed = {"id": case["id"], "mat1": call["mat1"]["dtype"], "mat2": call["mat2"]["dtype"]}
     packed |= {x: pool.take(case[x]) for x in "ab"}
     packed |= {x: scale_spec(call[x]) for x in ("scale_a", "scale_b")}

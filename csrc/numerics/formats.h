@@ -25,11 +25,11 @@ struct FloatFormat {
   MMAEMU_HD constexpr uint32_t infinity() const { return exponent_mask() << mantissa_bits; }
 };
 
-inline constexpr FloatFormat kFp32{23, 8, 127, true, 0x7FFFFFFFu, 0x7F7FFFFFu};
-inline constexpr FloatFormat kBf16{7, 8, 127, true, 0x7FFFu, 0x7F7Fu};
-inline constexpr FloatFormat kFp16{10, 5, 15, true, 0x7FFFu, 0x7BFFu};
-inline constexpr FloatFormat kE4M3{3, 4, 7, false, 0x7Fu, 0x7Eu};
-inline constexpr FloatFormat kE5M2{2, 5, 15, true, 0x7Fu, 0x7Bu};
+MMAEMU_CONSTANT FloatFormat kFp32{23, 8, 127, true, 0x7FFFFFFFu, 0x7F7FFFFFu};
+MMAEMU_CONSTANT FloatFormat kBf16{7, 8, 127, true, 0x7FFFu, 0x7F7Fu};
+MMAEMU_CONSTANT FloatFormat kFp16{10, 5, 15, true, 0x7FFFu, 0x7BFFu};
+MMAEMU_CONSTANT FloatFormat kE4M3{3, 4, 7, false, 0x7Fu, 0x7Eu};
+MMAEMU_CONSTANT FloatFormat kE5M2{2, 5, 15, true, 0x7Fu, 0x7Bu};
 
 enum class NumberClass : uint8_t { kFinite, kInfinite, kNan };
 

@@ -16,11 +16,7 @@ from jax.typing import DTypeLike
 from mmaemu_jax.accumulate import ONE_CHAIN, AccumulationPlan
 from mmaemu_jax.formats import Fp8Format, format_of
 from mmaemu_jax.instruction import InstructionModel
-from mmaemu_jax.reference import _f64
-from mmaemu_jax.reference.accumulate import accumulate
-from mmaemu_jax.reference.block_fma import check_exact
-from mmaemu_jax.reference.epilogue import epilogue
-from mmaemu_jax.reference.specials import ieee_class
+from mmaemu_jax.reference import _f64, accumulate, block_fma, epilogue
 
 #: Outputs computed at once: small enough for the first-level cache, large enough to hide loops.
 _TILE_OUTPUTS = 4096
@@ -62,7 +58,7 @@ def gemm(
         BackendUnavailableError: float64 cannot hold this model's block sums exactly.
         ValueError: c with a plan of more than one chain.
     """
-    check_exact(model)
+    block_fma.check_exact(model)
     if c is not None and plan != ONE_CHAIN:
         raise ValueError(f"reference.gemm: c needs the plan ONE_CHAIN, got {plan}.")
     out_dtype = np.dtype(out_dtype)
@@ -102,7 +98,7 @@ def _tiled(flat, formats: tuple[Fp8Format, Fp8Format], model, plan, out_dtype, s
         bits = _one_tile(flat, formats, model, plan, out_dtype, start, tile)
         return lax.dynamic_update_slice(out, bits, start)
 
-    return lax.fori_loop(0, math.prod(counts), compute, jnp.zeros(shape, unsigned))
+    return _f64.loop(math.prod(counts), compute, jnp.zeros(shape, unsigned))
 
 
 def _tile_shape(shape: tuple[int, int, int], k: int) -> tuple[int, int, int]:
@@ -128,13 +124,10 @@ def _one_tile(flat, formats, model, plan, out_dtype, start, tile) -> Array:
         cut = partial(lax.dynamic_slice, slice_sizes=(1, tm, tn))
         c_bits = jax.vmap(lambda i: cut(c[0], (i, m0, n0))[0])(c[1])
         c_value = _f64.f32_value(c_bits)
-    finite_c = jnp.where(jnp.isfinite(c_value), c_value, 0.0)
-    acc = accumulate(a_codes, b_codes, formats, finite_c, model, plan)
-    ieee = ieee_class(a_codes, b_codes, formats, c_value)
-    acc = jnp.where(jnp.isfinite(ieee), acc, ieee)
+    acc = accumulate.run_plan(a_codes, b_codes, formats, c_value, model, plan)
     scales = (None if s is None else s[0][s[1]][:, None, None]
               for s in (scale_a, scale_b, scale_result))
-    return epilogue(acc, *scales, out_dtype)
+    return epilogue.apply(acc, *scales, out_dtype)
 
 
 def _panel(operand: tuple[Array, Array], row, rows: int) -> Array:

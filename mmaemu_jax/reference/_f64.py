@@ -18,7 +18,7 @@ _FRACTION_BITS = 52
 ZERO_EXPONENT = -_BIAS
 
 F32_FRACTION_BITS = 23
-F32_EMIN = -126
+F32_EMIN, F32_EMAX = -126, 127
 F32_INF = 0x7F800000
 F32_NAN = 0x7FFFFFFF
 
@@ -26,6 +26,19 @@ F32_NAN = 0x7FFFFFFF
 def x64():
     """The context in which the reference is traced; what leaves it is at most 32 bits wide."""
     return jax.enable_x64(True)
+
+
+def loop(count, body, start):
+    """Apply ``x = body(i, x)`` for i in 0..count-1; ``count`` may be traced.
+
+    A bare while loop: fori_loop with a static count becomes a scan with a second counter, which
+    costs a few small kernels, and so compile time, per loop.
+    """
+    def step(state):
+        i, x = state
+        return i + 1, body(i, x)
+
+    return lax.while_loop(lambda state: state[0] < count, step, (jnp.int64(0), start))[1]
 
 
 def exponent(x: Array) -> Array:
@@ -85,7 +98,7 @@ def f32_bits(x: Array) -> Array:
 
 
 def add_f32(x: Array, y: Array) -> Array:
-    """RN32(x + y) of finite float32 values held in float64; the sum must not overflow float32.
+    """RN32(x + y) of float32 values held in float64, Inf and NaN included; no finite sum overflows.
 
     An addend below 2^(e - 27), e the larger exponent, only decides on which side of the other
     the sum lies, so 2^(e - 30) of its sign replaces it: the float64 sum then spans at most 52

@@ -3,7 +3,7 @@
 from functools import partial
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from mmaemu_jax.accumulate import AccumulationPlan
 from mmaemu_jax.formats import Fp8Format
@@ -11,7 +11,7 @@ from mmaemu_jax.instruction import InstructionModel
 from mmaemu_jax.reference import _f64, block_fma
 
 
-def accumulate(
+def run_plan(
     a: Array,
     b: Array,
     formats: tuple[Fp8Format, Fp8Format],
@@ -22,7 +22,7 @@ def accumulate(
     """The accumulators of one tile of outputs, as float64 ``[B, M, N]`` holding float32 values.
 
     Args:
-        a: uint8 codes ``[K, B, M]``; non-finite ones count as +0 (R14).
+        a: uint8 codes ``[K, B, M]``.
         b: uint8 codes ``[K, B, N]``.
         formats: what the codes of a and b mean.
         c: float64 ``[B, M, N]``, where a one-chain plan starts; +0 for every other plan.
@@ -30,12 +30,17 @@ def accumulate(
         plan: the accumulation plan.
     """
     run_chain = partial(_chain, a, b, formats, model, plan)
+    split = partial(_split, run_chain, plan, a.shape[0])
+    zero = jnp.zeros_like(c)
     if plan.splits == 1:
-        return _split(run_chain, plan, a.shape[0], 0, c)
-    parts = lax.map(
-        lambda s: _split(run_chain, plan, a.shape[0], s, c), jnp.arange(plan.splits)
+        return split(0, c)
+    if not plan.pairwise:
+        return _f64.loop(plan.splits, lambda s, t: _f64.add_f32(t, split(s, zero)), zero)
+    parts = _f64.loop(
+        plan.splits, lambda s, parts: parts.at[s].set(split(s, zero)),
+        jnp.zeros((plan.splits, *c.shape)),
     )
-    return _combine(parts, plan.pairwise)
+    return _add_pairwise(parts)
 
 
 def _split(run_chain, plan: AccumulationPlan, k: int, s, c: Array) -> Array:
@@ -49,7 +54,7 @@ def _split(run_chain, plan: AccumulationPlan, k: int, s, c: Array) -> Array:
         stop = jnp.minimum((j + 1) * plan.chunk_k, own)
         return _f64.add_f32(total, run_chain(s, j * plan.chunk_k, stop, zero))
 
-    return lax.fori_loop(0, _ceil_div(own, plan.chunk_k), add_chunk, zero)
+    return _f64.loop(_ceil_div(own, plan.chunk_k), add_chunk, zero)
 
 
 def _chain(
@@ -78,7 +83,7 @@ def _chain(
 
         return block_fma.block_step(block(a, formats[0]), block(b, formats[1]), c, model)
 
-    return lax.fori_loop(0, _ceil_div(stop - start, model.nfma), step, c)
+    return _f64.loop(_ceil_div(stop - start, model.nfma), step, c)
 
 
 def _own_elements(plan: AccumulationPlan, k: int, s):
@@ -106,17 +111,14 @@ def _global_k(plan: AccumulationPlan, k: int, s, own: Array) -> Array:
     return tile * plan.tile_k + offset
 
 
-def _combine(parts: Array, pairwise: bool) -> Array:
-    """Add the split sums ``[S, B, M, N]`` in the order of R12 or R13; no part is -0 (R7)."""
-    if pairwise:
-        last = parts.shape[0] - 1
-        half = _ceil_div(parts.shape[0], 2)
-        paired = last - half
-        slots = _f64.add_f32(parts[:paired], parts[half:last])
-        parts = jnp.concatenate([parts[last:], slots, parts[paired:half]])
-    return lax.fori_loop(
-        1, parts.shape[0], lambda i, total: _f64.add_f32(total, parts[i]), parts[0]
-    )
+def _add_pairwise(parts: Array) -> Array:
+    """The split sums ``[S, B, M, N]`` in the order of R12 "pairwise"."""
+    last = parts.shape[0] - 1
+    half = _ceil_div(parts.shape[0], 2)
+    paired = last - half
+    slots = _f64.add_f32(parts[:paired], parts[half:last])
+    order = jnp.concatenate([parts[last:], slots, parts[paired:half]])
+    return _f64.loop(half, lambda i, total: _f64.add_f32(total, order[i + 1]), order[0])
 
 
 def _ceil_div(x, y):

@@ -5,8 +5,7 @@ integers below 2^53 (:func:`check_exact`), so their float64 sum is exact in any 
 """
 
 import jax.numpy as jnp
-import numpy as np
-from jax import Array, lax
+from jax import Array
 
 from mmaemu_jax.errors import BackendUnavailableError, message
 from mmaemu_jax.formats import Fp8Format
@@ -39,18 +38,18 @@ def check_exact(model: InstructionModel):
 
 
 def decode(codes: Array, fmt: Fp8Format) -> tuple[Array, Array]:
-    """Values (float64) and exponents (int32, R2) of uint8 codes; a non-finite code is +0 (R14)."""
-    values = np.where(np.isfinite(fmt.values), fmt.values, 0.0)
-    exponents = np.maximum(np.frexp(values)[1] - 1, fmt.emin)
-    exponents = np.where(values == 0, _NO_TERM, exponents).astype(np.int32)
-    index = codes.astype(jnp.int32)
-    return jnp.asarray(values)[index], jnp.asarray(exponents)[index]
+    """Values (float64) and exponents (int32, R2) of uint8 codes; no exponent for 0, Inf, NaN."""
+    value = jnp.asarray(fmt.values)[codes.astype(jnp.int32)]
+    e = jnp.maximum(_f64.exponent(value), fmt.emin)
+    return value, jnp.where((value == 0) | ~jnp.isfinite(value), _NO_TERM, e)
 
 
 def block_step(
     a: tuple[Array, Array], b: tuple[Array, Array], c: Array, model: InstructionModel
 ) -> Array:
     """The accumulators after one block, by R3 to R8.
+
+    Inf and NaN ride along by IEEE arithmetic and stay until the end, as R14 wants.
 
     Args:
         a: decoded values and exponents, each ``[nfma, B, M]``.
@@ -66,28 +65,28 @@ def block_step(
     def outer(op, x, y, i):
         return op(x[i][:, :, None], y[i][:, None, :])
 
-    # R4. int32 arithmetic; a zero factor puts the sum below every floor.
+    # R4. A zero factor puts its exponent sum below every floor.
     floor = max(model.min_exp, _LOWEST_TERM_EXPONENT)
     top = jnp.full(c.shape, floor, jnp.int32)
     if not model.late_c:
-        top = jnp.maximum(top, _f64.exponent(c))
-    top = lax.fori_loop(
-        0, model.nfma,
+        top = jnp.clip(_f64.exponent(c), floor, _f64.F32_EMAX)
+    top = _f64.loop(
+        model.nfma,
         lambda i, e: jnp.maximum(e, outer(jnp.add, a_exponent, b_exponent, i)), top,
     )
 
     # R5, R6 in units of 2^(E - frac): |E - frac| < 200, so the scaling is exact.
     units = _f64.pow2(model.frac - top)
     total = jnp.zeros_like(c) if model.late_c else jnp.trunc(c * units)
-    total = lax.fori_loop(
-        0, model.nfma,
+    total = _f64.loop(
+        model.nfma,
         lambda i, s: s + jnp.trunc(outer(jnp.multiply, a_value, b_value, i) * units), total,
     )
-    d = _truncate_result(total, top - model.frac, model.frac_out)
+    d = jnp.where(jnp.isfinite(total), _truncate(total, top - model.frac, model.frac_out), total)
     return _f64.add_f32(d, c) if model.late_c else d
 
 
-def _truncate_result(total: Array, unit_exponent: Array, frac_out: int) -> Array:
+def _truncate(total: Array, unit_exponent: Array, frac_out: int) -> Array:
     """R7 of the integers ``total`` in units of 2^unit_exponent."""
     e = jnp.maximum(_f64.exponent(total) + unit_exponent, _f64.F32_EMIN)
     grid = e - frac_out

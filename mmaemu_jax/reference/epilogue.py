@@ -14,7 +14,7 @@ _BFLOAT16, _FLOAT32 = np.dtype(jnp.bfloat16), np.dtype(np.float32)
 _HALF_FORMATS = {_BFLOAT16: (7, -126), np.dtype(np.float16): (10, -14)}
 
 
-def epilogue(
+def apply(
     acc: Array,
     scale_a: Array,
     scale_b: Array,

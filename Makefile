@@ -1,0 +1,51 @@
+# One command per intent. `make test` and `make lint` need `pip install '.[dev]'`.
+PYTHON ?= python
+BUILD ?= build/native
+CMAKE ?= cmake
+JOBS ?= 2
+SANITIZE ?= OFF
+SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
+
+.PHONY: help lint format test native sanitize cuda exhaustive demo
+help:
+	@echo "lint        ruff, pyright, clang-format"
+	@echo "format      rewrite the sources as lint wants them"
+	@echo "test        the Python tests (installed package)"
+	@echo "native      build the C++ library with warnings as errors, run its tests by ctest"
+	@echo "sanitize    the C++ tests under the address and undefined-behaviour sanitizers"
+	@echo "cuda        compile the host and device headers with nvcc"
+	@echo "exhaustive  every input of every rounding, the large agreement matrix (hours)"
+	@echo "demo        replay recorded projections bit for bit"
+
+lint:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m pyright --pythonpath "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	clang-format --dry-run --Werror $(SOURCES)
+
+format:
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+	clang-format -i $(SOURCES)
+
+test:
+	$(PYTHON) -m pytest
+
+native:
+	$(CMAKE) -S . -B $(BUILD) -DMMAEMU_JAX_PYTHON=OFF -DMMAEMU_JAX_TESTS=ON -DMMAEMU_JAX_WERROR=ON \
+	  -DMMAEMU_JAX_SANITIZE=$(SANITIZE)
+	$(CMAKE) --build $(BUILD) -j $(JOBS)
+	cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+
+sanitize:
+	$(MAKE) native BUILD=$(BUILD)-sanitize CMAKE="$(CMAKE)" SANITIZE=ON
+
+cuda:
+	nvcc -std=c++20 -arch=sm_80 --fmad=false -ftz=false -Werror all-warnings -I csrc \
+	  -c csrc/cuda/device_headers.cu -o /dev/null
+
+exhaustive:
+	$(PYTHON) -m pytest -m exhaustive
+
+demo:
+	$(PYTHON) -m mmaemu_jax demo

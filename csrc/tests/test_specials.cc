@@ -1,0 +1,204 @@
+// Non-finite inputs (R14) through run_gemm, on every target, against IEEE doubles and against the
+// normative header.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "cpu/dispatch.h"
+#include "cpu/ieee_env.h"
+#include "numerics/specials.h"
+#include "tests/bits.h"
+#include "tests/check.h"
+#include "tests/gemm_case.h"
+#include "tests/models.h"
+#include "tests/naive.h"
+#include "tests/operand_families.h"
+#include "tests/random.h"
+#include "tests/workload.h"
+
+namespace mmaemu::testing {
+namespace {
+
+// What doubles make of sum(a b) + c: exact enough to be finite, Inf or NaN.
+double ieee_value(const GemmCase& gemm, int64_t i, int64_t j) {
+  double sum = gemm.c.empty() ? 0.0 : float_of(gemm.c[static_cast<size_t>(i * gemm.n + j)]);
+  for (int64_t k = 0; k < gemm.k; ++k) {
+    sum += value_of(gemm.formats.a, gemm.a_at(i, k)) * value_of(gemm.formats.b, gemm.b_at(k, j));
+  }
+  return sum;
+}
+
+Decoded finite_or_zero(const FloatFormat& format, uint8_t code) {
+  const Decoded d = decode(format, code);
+  return d.number_class == NumberClass::kFinite ? d : decode(format, 0);
+}
+
+// The accumulator by csrc/numerics alone.
+uint32_t normative(const GemmCase& gemm, int64_t i, int64_t j) {
+  uint32_t c = gemm.c.empty() ? 0 : gemm.c[static_cast<size_t>(i * gemm.n + j)];
+  SpecialValue value;
+  value.add_accumulator(c);
+  for (int64_t k = 0; k < gemm.k; ++k) {
+    value.add_product(decode(gemm.formats.a, gemm.a_at(i, k)),
+                      decode(gemm.formats.b, gemm.b_at(k, j)));
+  }
+  if (!std::isfinite(float_of(c))) c = 0;
+  return value.patch(accumulate(gemm.model, gemm.plan, c, gemm.k, [&](int64_t k) {
+    return multiply_exact(gemm.formats.a, finite_or_zero(gemm.formats.a, gemm.a_at(i, k)),
+                          gemm.formats.b, finite_or_zero(gemm.formats.b, gemm.b_at(k, j)));
+  }));
+}
+
+struct Seen {
+  int64_t finite = 0;
+  int64_t infinite = 0;
+  int64_t nan = 0;
+};
+
+void check_on_every_target(const GemmCase& gemm, Seen& seen) {
+  cpu::SerialPool serial;
+  std::vector<uint32_t> expected;
+  for (int64_t i = 0; i < gemm.m; ++i) {
+    for (int64_t j = 0; j < gemm.n; ++j) {
+      const double ieee = ieee_value(gemm, i, j);
+      const uint32_t bits = normative(gemm, i, j);
+      if (std::isfinite(ieee)) {
+        ++seen.finite;
+        MMAEMU_CHECK(std::isfinite(float_of(bits)), gemm.text(), i, j, bits);
+      } else {
+        ++(std::isnan(ieee) ? seen.nan : seen.infinite);
+        const uint32_t value = canonical_bits(static_cast<float>(ieee));
+        MMAEMU_CHECK(bits == value, gemm.text(), i, j, bits, value);
+      }
+      expected.push_back(scale_accumulator(bits, 0x3F800000u));
+    }
+  }
+  for (const cpu::TargetStatus& status : cpu::targets()) {
+    if (!status.usable) continue;
+    const std::vector<uint32_t> actual = run_fp32(gemm, *status.target, serial);
+    size_t at = 0;
+    while (at < expected.size() && expected[at] == actual[at]) ++at;
+    MMAEMU_CHECK(at == expected.size(), status.target->name, gemm.text(), at, expected[at],
+                 actual[at]);
+  }
+}
+
+// All 65,536 pairs of codes of every format pair as one outer product.
+void check_all_pairs(Seen& seen) {
+  for (const FormatPair& formats : kFormatPairs) {
+    for (const bool b_is_kn : {false, true}) {
+      GemmCase gemm;
+      gemm.formats = formats;
+      gemm.b_is_kn = b_is_kn;
+      gemm.set_shape(256, 256, 1);
+      for (int code = 0; code < 256; ++code) {
+        gemm.a.push_back(static_cast<uint8_t>(code));
+        gemm.b.push_back(static_cast<uint8_t>(code));
+      }
+      check_on_every_target(gemm, seen);
+    }
+  }
+}
+
+// Few specials in deep sums: Inf - Inf far apart, in different chunks and splits.
+void check_sparse(Seen& seen) {
+  Random random(1);
+  const AccumulationPlan plans[] = {{0, 1, 0, false, false},
+                                    {128, 1, 0, false, false},
+                                    {0, 3, 64, true, true},
+                                    {128, 2, 128, false, false}};
+  for (int64_t i = 0; i < (kSanitized ? 64 : 400); ++i) {
+    GemmCase gemm;
+    gemm.model = i % 3 == 0 ? kEarly16 : i % 3 == 1 ? kEarly32 : kLate32;
+    gemm.plan = plans[i % 4];
+    gemm.formats = random.pick(kFormatPairs);
+    gemm.b_is_kn = random.one_in(2);
+    gemm.set_shape(random.between(1, 12), random.between(1, 12), random.between(1, 400));
+    fill_operands(gemm, random, Family::kFiniteCodes);
+    for (int64_t special = random.between(0, 6); special > 0; --special) {
+      const bool in_a = random.one_in(2);
+      const FloatFormat& format = in_a ? gemm.formats.a : gemm.formats.b;
+      // Mostly Inf, where the format has one.
+      const uint32_t code = random.one_in(8) ? 0x7F : format.max_finite + 1;
+      std::vector<uint8_t>& codes = in_a ? gemm.a : gemm.b;
+      const int64_t at = random.below(static_cast<int64_t>(codes.size()));
+      codes[static_cast<size_t>(at)] = static_cast<uint8_t>(code | (random.bits() & 0x80));
+      // Sometimes a zero or an opposite sign for it to meet.
+      if (random.one_in(3))
+        (in_a ? gemm.b : gemm.a)[0] = static_cast<uint8_t>(random.bits() & 0x80);
+    }
+    check_on_every_target(gemm, seen);
+  }
+}
+
+// Initial accumulators: finite ones join the chain, the others are the value or meet their
+// opposite.
+void check_accumulators(Seen& seen) {
+  Random random(2);
+  constexpr std::array<uint32_t, 9> kAccumulators{0x00000000u, 0x80000000u, 0x00000001u,
+                                                  0x3F800001u, 0xFF7FFFFFu, 0x7F800000u,
+                                                  0xFF800000u, 0x7F800001u, 0xFFC00000u};
+  for (int64_t i = 0; i < cases(400); ++i) {
+    GemmCase gemm;
+    gemm.model = random.one_in(2) ? kEarly32 : kLate32;
+    gemm.formats = random.pick(kFormatPairs);
+    gemm.set_shape(random.between(1, 9), random.between(1, 9), random.between(0, 80));
+    fill_operands(gemm, random, random.one_in(2) ? Family::kRareSpecials : Family::kFiniteCodes);
+    for (int64_t j = 0; j < gemm.m * gemm.n; ++j) gemm.c.push_back(random.pick(kAccumulators));
+    check_on_every_target(gemm, seen);
+  }
+}
+
+// R18, R19: what becomes of NaN and Inf in every output format.
+void check_outputs() {
+  cpu::SerialPool serial;
+  const uint8_t infinity = 0x7C;
+  const uint8_t minus_infinity = 0xFC;
+  const uint8_t nan = 0x7F;
+  const uint8_t one = 0x3C;
+  struct Row {
+    FloatFormat out;
+    uint32_t codes[3];  // of +Inf, -Inf and NaN
+  };
+  const Row rows[] = {{kFp32, {0x7F800000u, 0xFF800000u, 0x7FFFFFFFu}},
+                      {kBf16, {0x7F80u, 0xFF80u, 0x7FFFu}},
+                      {kFp16, {0x7C00u, 0xFC00u, 0x7FFFu}},
+                      {kE4M3, {0x7Eu, 0xFEu, 0x7Fu}},
+                      {kE5M2, {0x7Bu, 0xFBu, 0x7Fu}}};
+  for (const Row& row : rows) {
+    GemmCase gemm;
+    gemm.formats = {kE5M2, kE5M2};
+    gemm.out = row.out;
+    gemm.set_shape(1, 3, 1);
+    gemm.a = {one};
+    gemm.b = {infinity, minus_infinity, nan};
+    const auto size = static_cast<size_t>(row.out.bits() / 8);
+    for (const cpu::TargetStatus& status : cpu::targets()) {
+      if (!status.usable) continue;
+      const std::vector<uint8_t> bytes = run_on(gemm, *status.target, serial);
+      for (size_t i = 0; i < 3; ++i) {
+        uint32_t code = 0;
+        std::memcpy(&code, bytes.data() + i * size, size);
+        MMAEMU_CHECK(code == row.codes[i], status.target->name, row.out.bits(), i, code);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mmaemu::testing
+
+int main() {
+  using namespace mmaemu::testing;
+  const mmaemu::cpu::ScopedIeeeEnv ieee;
+  Seen seen;
+  check_all_pairs(seen);
+  check_sparse(seen);
+  check_accumulators(seen);
+  check_outputs();
+  MMAEMU_CHECK(seen.finite > 100 && seen.infinite > 100 && seen.nan > 100, seen.finite,
+               seen.infinite, seen.nan);
+  return finish();
+}

@@ -1,0 +1,73 @@
+"""What the replay of recordings compared: counted per test, printed once per run.
+
+A test reports its row by ``record_property("recordings", tally.row())``; conftest.py calls
+:func:`write_census` from ``pytest_terminal_summary``.
+"""
+
+import numpy as np
+
+from mmaemu_jax.testing import assert_bitwise_equal
+
+COLUMNS = ("set", "backend", "cases", "outputs", "values", "rejections")
+MAX_FAILURES_SHOWN = 10
+
+
+class Tally:
+    """The comparisons of one set on one backend."""
+
+    def __init__(self):
+        self._name = self._backend = ""
+        self._ids: set[str] = set()
+        self._outputs = self._values = self._rejections = 0
+        self._failures: list[str] = []
+
+    def start(self, name: str, backend: str) -> None:
+        self._name, self._backend = name, backend
+
+    def compare(self, case_id: str, actual, desired) -> None:
+        """Counts one output and keeps how it differs from the recorded bits."""
+        self._ids.add(case_id)
+        self._outputs += 1
+        self._values += int(np.size(desired))
+        try:
+            assert_bitwise_equal(actual, desired)
+        except AssertionError as error:
+            self._failures.append(f"{case_id}: {error}")
+
+    def rejection(self, case_id: str, error: str | None, expected: str) -> None:
+        """Counts one call that must raise ``expected``; ``error`` is what it raised."""
+        self._ids.add(case_id)
+        self._rejections += 1
+        if error != expected:
+            self._failures.append(f"{case_id}: raised {error}, recorded {expected}")
+
+    def finish(self, cases: int) -> None:
+        """Asserts that all ``cases`` were replayed and that nothing differed."""
+        shown = "\n".join(self._failures[:MAX_FAILURES_SHOWN])
+        total = self._outputs + self._rejections
+        assert not self._failures, f"{len(self._failures)} of {total} calls differ:\n{shown}"
+        assert len(self._ids) == cases
+
+    def row(self) -> tuple:
+        counts = (len(self._ids), self._outputs, self._values, self._rejections)
+        return (self._name, self._backend, *counts)
+
+
+def write_census(terminalreporter) -> None:
+    """Prints one line per set and backend replayed in this run."""
+    rows = [
+        value
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, [])
+        for name, value in getattr(report, "user_properties", [])
+        if name == "recordings"
+    ]
+    if not rows:
+        return
+    terminalreporter.section("recordings replayed bit for bit")
+    table = [COLUMNS, *sorted({tuple(map(str, row)) for row in rows})]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for name, backend, *counts in table:
+        cells = [name.ljust(widths[0]), backend.ljust(widths[1])]
+        cells += [count.rjust(width) for count, width in zip(counts, widths[2:], strict=True)]
+        terminalreporter.write_line("  ".join(cells))

@@ -1,0 +1,132 @@
+"""The documentation against the code: its Python blocks run, its citations, links and tables hold."""
+
+import pathlib
+import re
+import tomllib
+
+import pytest
+import recordings
+
+import mmaemu_jax as mj
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+NUMERICS = ROOT / "docs" / "numerics.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+LINKED_PAGES = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+#: Where rules are cited, and in which files.
+CITING_FOLDERS = ("mmaemu_jax", "csrc", "tests", "tools", "docs")
+CITING_SUFFIXES = {".py", ".pyi", ".h", ".cc", ".cu", ".cuh", ".md"}
+README_LINES = 150
+
+RULE = re.compile(r"\bR([1-9]\d?)\b")
+RULE_DEFINITION = re.compile(r"^\*\*R(\d+)\.\*\*", re.MULTILINE)
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ANY_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def page_id(path: pathlib.Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def python_blocks(path: pathlib.Path) -> list[str]:
+    """The Python blocks of a page, each moved to its own line so that tracebacks point there."""
+    text = path.read_text()
+    return ["\n" * text.count("\n", 0, m.start(1)) + m[1] for m in PYTHON_BLOCK.finditer(text)]
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if python_blocks(p)], ids=page_id)
+def test_python_blocks_run(path):
+    namespace = {"__name__": path.stem}
+    for block in python_blocks(path):
+        exec(compile(block, str(path), "exec"), namespace)
+
+
+def test_rules_are_numbered_without_gaps():
+    numbers = [int(n) for n in RULE_DEFINITION.findall(NUMERICS.read_text())]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) == 26
+
+
+def test_every_cited_rule_exists():
+    rules = set(RULE_DEFINITION.findall(NUMERICS.read_text()))
+    cited = {}
+    for path in (p for folder in CITING_FOLDERS for p in (ROOT / folder).rglob("*")):
+        if path.suffix in CITING_SUFFIXES:
+            cited |= {rule: path for rule in RULE.findall(path.read_text())}
+    assert {rule: page_id(path) for rule, path in cited.items() if rule not in rules} == {}
+    assert len(cited) > 20, "the scan found too few citations to mean anything"
+
+
+def anchors(path: pathlib.Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = HEADING.findall(ANY_BLOCK.sub("", path.read_text()))
+    return {re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("path", LINKED_PAGES, ids=page_id)
+def test_links_resolve(path):
+    broken = []
+    for link in LINK.findall(ANY_BLOCK.sub("", path.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_readme_is_short():
+    assert len(README.read_text().splitlines()) <= README_LINES
+
+
+def test_version_is_the_changelogs_top_entry():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    top = re.search(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert top is not None
+    assert top[1] == version
+
+
+def table_rows(path: pathlib.Path, first: str) -> dict[str, list[str]]:
+    """Rows of the table whose head starts with ``first``, by the name in their first cell."""
+    lines = iter(path.read_text().splitlines())
+    next(line for line in lines if line.startswith(f"| {first} |"))
+    next(lines)
+    rows = {}
+    for line in lines:
+        if not line.startswith("|"):
+            return rows
+        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        rows[name.split("`")[1]] = cells
+    return rows
+
+
+def test_table_of_presets():
+    presets = [mj.get_preset(name) for name in mj.list_presets()]
+    assert table_rows(NUMERICS, "preset") == {
+        p.name: [
+            *map(str, (p.nfma, p.frac, p.frac_out, p.min_exp)),
+            "late" if p.late_c else "early",
+            "none" if p.slow_chunk is None else str(p.slow_chunk),
+            p.evidence,
+        ]
+        for p in presets
+    }
+
+
+def test_table_of_profiles():
+    rows = table_rows(ROOT / "docs" / "evidence.md", "profile")
+    assert tuple(rows) == mj.list_profiles()
+    for name, (preset, _, unsplit, split) in rows.items():
+        profile = mj.get_profile(name)
+        assert preset == f"`{profile.arithmetic.name}`"
+        assert (unsplit, split) == (profile.evidence, profile.split_evidence)
+
+
+def test_table_of_recordings():
+    rows = table_rows(ROOT / "docs" / "evidence.md", "set")
+    assert {name: int(cases) for name, (cases, _) in rows.items()} == recordings.CASES

@@ -1,0 +1,99 @@
+"""What the primitive becomes in a compiled program: no data movement around the kernel."""
+
+import re
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from gemms import finite_codes, gemm
+from processes import run_python
+
+from mmaemu_jax.testing import assert_bitwise_equal
+
+M, N, K, BATCH = 32, 48, 64, 3
+A, W = finite_codes(1, (M, K)), finite_codes(2, (N, K))
+X = finite_codes(3, (BATCH, M, K))
+WEIGHTS = finite_codes(4, (BATCH, N, K))
+
+matmul = partial(gemm, b_layout="kn")  # b is [K, N]
+
+
+def compiled_text(function, *args) -> str:
+    return jax.jit(function).lower(*args).compile().as_text()
+
+
+def moves(hlo: str) -> list[str]:
+    """Instructions that transpose or copy a matrix, of whatever type XLA widened it to."""
+    instructions = re.findall(r"= \w+\[\d+,[\d,]+\]\S* (?:transpose|copy)\(.*", hlo)
+    return [line for line in instructions if "custom-call" not in line]
+
+
+def scan_over_rows(x, w):
+    return jax.lax.scan(lambda c, x: (c, matmul(x, w.T)), 0, x)[1]
+
+
+def scan_over_weights(x, weights):
+    return jax.lax.scan(lambda x, w: (x, matmul(x, w.T)), x, weights)[1]
+
+
+def nested(x, w):
+    return jax.vmap(jax.vmap(lambda x: matmul(x, w.T)))(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        pytest.param(lambda x, w: matmul(x, w.T), (A, W), id="transposed weight"),
+        pytest.param(matmul, (A, W.T.copy()), id="[K, N] argument"),
+        pytest.param(lambda x, w: gemm(x.T, w), (A.T.copy(), W), id="(x.T is moved)"),
+        pytest.param(lambda x, w: gemm(x, w.T), (A, W.T.copy()), id="[N, K] from [K, N]"),
+        pytest.param(jax.vmap(lambda x: matmul(x, W.T)), (X,), id="vmap, constant weight"),
+        pytest.param(
+            jax.vmap(lambda x, w: matmul(x, w.T), (0, None)), (X, W), id="vmap, w not mapped"
+        ),
+        pytest.param(jax.vmap(lambda x, w: matmul(x, w.T)), (X, WEIGHTS), id="vmap, w mapped"),
+        pytest.param(
+            jax.vmap(lambda x, w: matmul(x, w.T), (None, 0)), (A, WEIGHTS), id="vmap, only w mapped"
+        ),
+        pytest.param(nested, (X[None], W), id="nested vmap"),
+        pytest.param(scan_over_rows, (X, W), id="scan body, w from outside"),
+        pytest.param(scan_over_weights, (A, WEIGHTS), id="scan body, w scanned"),
+    ],
+)
+def test_a_transposed_weight_costs_nothing(function, args, request):
+    """Kernels pack either layout, so XLA's float8 transpose, slower than the GEMM, is left out."""
+    hlo = compiled_text(function, *args)
+    assert "mmaemu_scaled_mm" in hlo
+    if "(x.T is moved)" in request.node.name:  # rows are not repacked: the detector must see it
+        assert moves(hlo)
+    else:
+        assert not moves(hlo)
+    if function is not matmul:
+        with jax.disable_jit():
+            desired = function(*args)
+        assert_bitwise_equal(jax.jit(function)(*args), desired)
+
+
+CACHE_PROGRAM = """
+import jax, numpy as np
+from gemms import finite_codes, gemm
+events = []
+jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
+y = jax.jit(gemm)(finite_codes(1, (16, 64)), finite_codes(2, (32, 64)))
+hits = sum(event == "/jax/compilation_cache/cache_hits" for event in events)
+print(hits, np.asarray(y).tobytes().hex())
+"""
+
+
+def test_persistent_compilation_cache(tmp_path):
+    """A second process loads the program that the first one compiled."""
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    runs = [run_python(CACHE_PROGRAM, **cache).split() for _ in range(2)]
+    desired = np.asarray(gemm(finite_codes(1, (16, 64)), finite_codes(2, (32, 64))))
+    assert [int(hits) > 0 for hits, _ in runs] == [False, True]
+    assert {bits for _, bits in runs} == {desired.tobytes().hex()}
