@@ -1,5 +1,11 @@
 """Inside JAX programs, the bits that ``torch._scaled_mm`` returns on a reference GPU."""
 
+import pkgutil
+
+# In a checkout this folder shadows the installed package, whose compiled part lies there.
+__path__ = pkgutil.extend_path(__path__, __name__)
+
+from mmaemu_jax import _native
 from mmaemu_jax import errors as errors
 from mmaemu_jax import testing as testing
 from mmaemu_jax.accumulate import SplitK as SplitK
@@ -7,6 +13,8 @@ from mmaemu_jax.accumulate import SplitRule as SplitRule
 from mmaemu_jax.api import accumulate as accumulate
 from mmaemu_jax.api import dot as dot
 from mmaemu_jax.api import scaled_mm as scaled_mm
+from mmaemu_jax.backends import BackendStatus as BackendStatus
+from mmaemu_jax.backends import backends_status as backends_status
 from mmaemu_jax.instruction import Preset as Preset
 from mmaemu_jax.instruction import get_preset as get_preset
 from mmaemu_jax.instruction import list_presets as list_presets
@@ -16,3 +24,5 @@ from mmaemu_jax.platforms import get_profile as get_profile
 from mmaemu_jax.platforms import list_profiles as list_profiles
 from mmaemu_jax.platforms import resolve_splitk as resolve_splitk
 from mmaemu_jax.quantize import quantize as quantize
+
+__version__: str = _native.VERSION

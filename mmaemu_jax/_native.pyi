@@ -1,5 +1,7 @@
 """Stub of the C++ extension (csrc/ffi/bindings.cc)."""
 
+VERSION: str
+SOURCE_DIGEST: str
 GEMM_TARGET: str
 PROBE_TARGET: str
 

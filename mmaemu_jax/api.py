@@ -20,6 +20,7 @@ from mmaemu_jax.arguments import (
     preset_argument,
 )
 from mmaemu_jax.call import scaled_mm_call
+from mmaemu_jax.backends import check_backend
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import format_of
 from mmaemu_jax.instruction import Preset
@@ -75,7 +76,7 @@ def scaled_mm(
     )
     name_argument("scaled_mm", "backend", backend)
     plan = plan_scaled_mm(call, profile_argument("scaled_mm", profile), splitk)
-    primitive.check_backend("scaled_mm", backend)
+    check_backend("scaled_mm", backend)
     if plan is None:
         return _zeros((call.M, call.N), call.out_dtype)
     issue(plan.notices)
@@ -139,7 +140,7 @@ def accumulate(
     (m, k), n = of_a.shape, of_b.shape[0]
     query = SplitQuery(function, m, n, k, format_a, format_b, split_dtype, fast, platform, request)
     plan = plan_gemm(query)
-    primitive.check_backend(function, backend)
+    check_backend(function, backend)
     if query.is_empty:
         return _zeros((m, n), _FLOAT32)
     issue(plan.notices)
@@ -181,7 +182,7 @@ def dot(
     name_argument("dot", "backend", backend)
     arithmetic = preset_argument("dot", preset)
     operands = dot_operands(a, b, c, fmt)
-    primitive.check_backend("dot", backend)
+    check_backend("dot", backend)
     *lead, k = operands.a.shape
     n = math.prod(lead)
     if n == 0:

@@ -14,7 +14,6 @@ or the result's: vmap adds one, and an operand that is not batched is never copi
 import dataclasses
 import functools
 import math
-import warnings
 from typing import Any, Literal
 
 import jax
@@ -24,7 +23,6 @@ from jax.interpreters import ad, batching, mlir, xla
 
 from mmaemu_jax import _native, backends, reference
 from mmaemu_jax.accumulate import AccumulationPlan
-from mmaemu_jax.backends import check_backend as check_backend
 from mmaemu_jax.errors import (
     BackendFallbackWarning,
     BackendUnavailableError,
@@ -32,6 +30,7 @@ from mmaemu_jax.errors import (
     message,
 )
 from mmaemu_jax.instruction import InstructionModel
+from mmaemu_jax.notices import Notice, issue
 
 BLayout = Literal["nk", "kn"]
 
@@ -263,15 +262,12 @@ def _lower_elsewhere(ctx, *operands, params: GemmParams):
             )
         )
     if params.backend == "auto":
-        warnings.warn(
-            message(
-                f"scaled_mm: there are no kernels for {platforms}; the float64 reference computes "
-                "the same bits, slower.",
-                ["run this part on the CPU", "backend='reference' to say that this is wanted"],
-            ),
-            BackendFallbackWarning,
-            stacklevel=2,
+        text = message(
+            f"scaled_mm: there are no kernels for {platforms}; the float64 reference computes "
+            "the same bits, slower.",
+            ["run this part on the CPU", "backend='reference' to say that this is wanted"],
         )
+        issue([Notice(BackendFallbackWarning, text)])
     return _lower_to_reference(ctx, *operands, params=params)
 
 

@@ -1,4 +1,4 @@
-"""Third method: the rules in exact rational arithmetic, slow and as close to their text as possible.
+"""Third method: the rules in exact rational arithmetic, as close to their text as possible.
 
 Only the data modules (formats, models, plans) are shared with the two implementations.
 """
@@ -92,7 +92,8 @@ def block_step(a, b, fmt_a, fmt_b, c, model):
     """R3 to R8 on at most nfma values; the sign of a zero is always +."""
     terms = [
         (x * y, code_exponent(x, fmt_a) + code_exponent(y, fmt_b))
-        for x, y in zip(a, b, strict=True) if x != 0 and y != 0
+        for x, y in zip(a, b, strict=True)
+        if x != 0 and y != 0
     ]
     if not model.late_c and c != 0:
         terms.append((c, floor_log2(c)))
@@ -116,12 +117,15 @@ def owned(k, plan):
     if plan.splits == 1:
         return [list(range(k))]
     count = -(-k // plan.tile_k)
-    tiles = [[i if i < k else None for i in range(t * plan.tile_k, (t + 1) * plan.tile_k)]
-             for t in range(count)]
     if plan.interleaved:
-        return [sum(tiles[s :: plan.splits], []) for s in range(plan.splits)]
-    q = -(-count // plan.splits)
-    return [sum(tiles[s * q : (s + 1) * q], []) for s in range(plan.splits)]
+        own_tiles = [range(s, count, plan.splits) for s in range(plan.splits)]
+    else:
+        q = -(-count // plan.splits)
+        own_tiles = [range(s * q, min((s + 1) * q, count)) for s in range(plan.splits)]
+    return [
+        [i if i < k else None for t in tiles for i in range(t * plan.tile_k, (t + 1) * plan.tile_k)]
+        for tiles in own_tiles
+    ]
 
 
 def serial(values):
@@ -166,7 +170,8 @@ def ieee_product(x, y):
     """x y where NaN, Inf and Inf * 0 follow IEEE."""
     if isinstance(x, float) or isinstance(y, float):
         return (x if isinstance(x, float) else float((x > 0) - (x < 0))) * (
-            y if isinstance(y, float) else float((y > 0) - (y < 0)))
+            y if isinstance(y, float) else float((y > 0) - (y < 0))
+        )
     return x * y
 
 
@@ -192,8 +197,17 @@ def epilogue_bits(acc, scale_a, scale_b, scale_result, out_dtype):
 
 
 def gemm_bits(
-    a_codes, b_codes, fmt_a, fmt_b, scale_a_bits, scale_b_bits, scale_result_bits, c_bits,
-    model, plan, out_dtype,
+    a_codes,
+    b_codes,
+    fmt_a,
+    fmt_b,
+    scale_a_bits,
+    scale_b_bits,
+    scale_result_bits,
+    c_bits,
+    model,
+    plan,
+    out_dtype,
 ):
     """Output bits ``[M, N]`` of codes ``[M, K]`` and ``[N, K]``; c_bits is ``[M, N]`` or None."""
     out_dtype = np.dtype(out_dtype)
@@ -207,6 +221,5 @@ def gemm_bits(
         for j in range(n):
             c = Fraction(0) if c_bits is None else value_of_f32(c_bits[i, j])
             acc = dot_value(rows[i], columns[j], fmt_a, fmt_b, c, model, plan)
-            out[i, j] = epilogue_bits(
-                acc, scale_a_bits, scale_b_bits, scale_result_bits, out_dtype)
+            out[i, j] = epilogue_bits(acc, scale_a_bits, scale_b_bits, scale_result_bits, out_dtype)
     return out

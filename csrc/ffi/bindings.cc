@@ -36,6 +36,8 @@ NB_MODULE(_native, m) {
   m.def("registrations", &registrations, "FFI target name -> capsule of its CPU handler.");
   m.def("cpu_targets", &cpu_targets,
         "(name, usable here, why not) of every built kernel target, fastest first.");
+  m.attr("VERSION") = MMAEMU_VERSION;
+  m.attr("SOURCE_DIGEST") = MMAEMU_SOURCE_DIGEST;  // tests compare it with the checkout's csrc
   m.attr("GEMM_TARGET") = mmaemu::ffi_glue::kGemmTarget;
   m.attr("PROBE_TARGET") = mmaemu::ffi_glue::kProbeTarget;
 }

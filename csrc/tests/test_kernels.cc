@@ -148,7 +148,7 @@ void check_matrix(cpu::TaskPool& threads) {
   std::vector<InstructionModel> models(kSimdModels.begin(), kSimdModels.end());
   models.push_back(kPortableModels[0]);
   const int64_t repetitions = kSanitized ? 1 : 3;
-  const int64_t max_products = kSanitized ? 40'000 : 500'000;
+  const int64_t max_products = kSanitized ? 40'000 : 300'000;
   for (int64_t repetition = 0; repetition < repetitions; ++repetition) {
     for (const InstructionModel& model : models) {
       for (const AccumulationPlan& plan : kPlans) {

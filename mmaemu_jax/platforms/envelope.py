@@ -40,13 +40,7 @@ class MaxSplitEnvelope:
 
     def bound(self, setting: Setting, K: int) -> Bound | str:
         """The bound for ``setting``, or the reason why there is none; ``K`` does not matter."""
-        where = "the setting"
-        rows = [self.facts[setting]] if setting in self.facts else []
-        if not rows:
-            rows = [f for s, f in self.facts.items() if s._replace(out_dtype="") == (
-                setting._replace(out_dtype="")
-            )]
-            where = "the setting with any other output dtype"
+        rows, where = self._evidence(setting)
         if not rows:
             return f"the table has no rows of the setting ({setting}), with any output dtype"
         largest = max((f.max_split_MN for f in rows if f.max_split_MN is not None), default=None)
@@ -55,6 +49,16 @@ class MaxSplitEnvelope:
         return Bound(
             self.margin * largest, f"{self.margin} times the largest M*N that splits in {where}"
         )
+
+    def _evidence(self, setting: Setting) -> tuple[list[SettingFacts], str]:
+        if setting in self.facts:
+            return [self.facts[setting]], "the setting"
+        alike = [
+            facts
+            for other, facts in self.facts.items()
+            if other._replace(out_dtype=setting.out_dtype) == setting
+        ]
+        return alike, "the setting with any other output dtype"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,6 +34,7 @@ def loop(count, body, start):
     A bare while loop: fori_loop with a static count becomes a scan with a second counter, which
     costs a few small kernels, and so compile time, per loop.
     """
+
     def step(state):
         i, x = state
         return i + 1, body(i, x)
@@ -53,7 +54,9 @@ def pow2(e: Array) -> Array:
     return lax.bitcast_convert_type(bits, jnp.float64)
 
 
-def round_significand(significand: Array, e: Array, source_bits: int, bits: int, emin: int) -> Array:
+def round_significand(
+    significand: Array, e: Array, source_bits: int, bits: int, emin: int
+) -> Array:
     """Round to nearest even, to a format with ``bits`` fraction bits and subnormals below emin.
 
     The value is ``significand * 2^(e - source_bits)`` with unsigned integers ``significand`` below

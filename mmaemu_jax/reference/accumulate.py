@@ -37,7 +37,8 @@ def run_plan(
     if not plan.pairwise:
         return _f64.loop(plan.splits, lambda s, t: _f64.add_f32(t, split(s, zero)), zero)
     parts = _f64.loop(
-        plan.splits, lambda s, parts: parts.at[s].set(split(s, zero)),
+        plan.splits,
+        lambda s, parts: parts.at[s].set(split(s, zero)),
         jnp.zeros((plan.splits, *c.shape)),
     )
     return _add_pairwise(parts)

@@ -30,11 +30,13 @@ def check_exact(model: InstructionModel):
         BackendUnavailableError: that bound exceeds 2^53.
     """
     if (4 * model.nfma + 2) << model.frac > 1 << 53:
-        raise BackendUnavailableError(message(
-            f"The float64 reference cannot hold the block sums of nfma={model.nfma} and "
-            f"frac={model.frac} exactly: it needs (4 nfma + 2) 2^frac <= 2^53.",
-            ("use the integer kernels (backend='cpu')", "a smaller nfma or frac"),
-        ))
+        raise BackendUnavailableError(
+            message(
+                f"The float64 reference cannot hold the block sums of nfma={model.nfma} and "
+                f"frac={model.frac} exactly: it needs (4 nfma + 2) 2^frac <= 2^53.",
+                ("use the integer kernels (backend='cpu')", "a smaller nfma or frac"),
+            )
+        )
 
 
 def decode(codes: Array, fmt: Fp8Format) -> tuple[Array, Array]:
@@ -72,7 +74,8 @@ def block_step(
         top = jnp.clip(_f64.exponent(c), floor, _f64.F32_EMAX)
     top = _f64.loop(
         model.nfma,
-        lambda i, e: jnp.maximum(e, outer(jnp.add, a_exponent, b_exponent, i)), top,
+        lambda i, e: jnp.maximum(e, outer(jnp.add, a_exponent, b_exponent, i)),
+        top,
     )
 
     # R5, R6 in units of 2^(E - frac): |E - frac| < 200, so the scaling is exact.
@@ -80,7 +83,8 @@ def block_step(
     total = jnp.zeros_like(c) if model.late_c else jnp.trunc(c * units)
     total = _f64.loop(
         model.nfma,
-        lambda i, s: s + jnp.trunc(outer(jnp.multiply, a_value, b_value, i) * units), total,
+        lambda i, s: s + jnp.trunc(outer(jnp.multiply, a_value, b_value, i) * units),
+        total,
     )
     d = jnp.where(jnp.isfinite(total), _truncate(total, top - model.frac, model.frac_out), total)
     return _f64.add_f32(d, c) if model.late_c else d

@@ -1,0 +1,49 @@
+"""The package as a whole: versions, the compiled part's age, the table of contents, typing."""
+
+import hashlib
+import importlib.resources
+import inspect
+import pathlib
+
+import pytest
+
+import mmaemu_jax as mj
+from mmaemu_jax import _native
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def test_compiled_part_belongs_to_this_checkout():
+    """As csrc/ffi/source_digest.cmake computes it."""
+    folders = (("numerics", "*.h"), ("cpu", "*.h"), ("cpu", "*.cc"), ("ffi", "*.h"), ("ffi", "*.cc"))
+    paths = sorted(
+        path.relative_to(ROOT).as_posix()
+        for folder, pattern in folders
+        for path in (ROOT / "csrc" / folder).glob(pattern)
+    )
+    digests = "".join(hashlib.sha256((ROOT / p).read_bytes()).hexdigest() for p in paths)
+    assert hashlib.sha256(digests.encode()).hexdigest() == _native.SOURCE_DIGEST, (
+        "mmaemu_jax._native was built from other sources than csrc: run `pip install .` again"
+    )
+
+
+def test_version_is_pyproject_s():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert mj.__version__ == project["version"]
+
+
+def test_package_is_typed():
+    assert (importlib.resources.files("mmaemu_jax") / "py.typed").is_file()
+
+
+PUBLIC = [name for name in dir(mj) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_name_is_documented(name):
+    value = getattr(mj, name)
+    if inspect.isfunction(value) or inspect.isclass(value):
+        assert inspect.getdoc(value)
+        assert value.__module__.startswith("mmaemu_jax")
