@@ -27,7 +27,7 @@ from mmaemu_jax.instruction import Preset
 from mmaemu_jax.notices import issue
 from mmaemu_jax.operands import dot_operands, fp8_operand, scale_array
 from mmaemu_jax.plan import experimental_notices, plan_gemm, plan_scaled_mm
-from mmaemu_jax.platforms import Profile, SplitQuery, parse_splitk, profile_argument
+from mmaemu_jax.platforms import Profile, SplitArgument, SplitQuery, parse_splitk, profile_argument
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -43,7 +43,7 @@ def scaled_mm(
     use_fast_accum=False,
     *,
     profile: str | Profile | None = None,
-    splitk="auto",
+    splitk: SplitArgument = "auto",
     backend: str = "auto",
 ) -> jax.Array:
     """What ``torch._scaled_mm`` of torch 2.7.1 returns on the profile's GPU, bit for bit.
@@ -101,7 +101,7 @@ def accumulate(
     *,
     use_fast_accum: bool,
     profile: str | Profile | None = None,
-    splitk="auto",
+    splitk: SplitArgument = "auto",
     backend: str = "auto",
     out_dtype_for_split=jnp.float32,
 ) -> jax.Array:

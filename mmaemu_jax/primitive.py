@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
@@ -92,7 +93,7 @@ def _abstract_eval(a, b, *rest, params: GemmParams):
     leading = len(a.shape) - 2
     batch = tuple(_batch_size([x.shape[i] for x in operands]) for i in range(leading))
     n = b.shape[-2] if params.b_layout == "nk" else b.shape[-1]
-    return jax.core.ShapedArray((*batch, a.shape[-2], n), params.out_dtype)
+    return ShapedArray((*batch, a.shape[-2], n), params.out_dtype)
 
 
 def _shapes_fit(a, b, *rest, params: GemmParams) -> bool:

@@ -12,26 +12,6 @@ from mmaemu_jax.formats import E4M3, E5M2, Fp8Format
 HOPPER = instruction.HOPPER.model
 FORMAT_PAIRS = tuple(itertools.product((E4M3, E5M2), repeat=2))
 
-#: float32 bits of scales that XLA's flushing, contraction or a double rounding would change.
-HARD_SCALES = np.array(
-    [
-        0x3F800000,  # 1
-        0xC0490FDB,  # -pi
-        0x00000001,  # the smallest subnormal
-        0x807FFFFF,  # the largest subnormal, negative
-        0x00800001,  # just normal
-        0x1E3CE508,  # 1e-20: squared, alpha is subnormal
-        0x7F7FFFFF,  # the largest finite
-        0x00000000,
-        0x80000000,
-        0x7F800000,
-        0xFF800000,
-        0x7FC12345,  # NaN with a payload
-        0xFF800001,  # signalling NaN
-    ],
-    np.uint32,
-).view(np.float32)
-
 
 def finite_codes(seed: int, shape: tuple[int, ...], fmt: Fp8Format = E4M3) -> np.ndarray:
     """Uniform codes of ``fmt`` without Inf and NaN, so that a result is a number."""

@@ -101,8 +101,7 @@ class _Set(typing.NamedTuple):
     arrays: list
 
 
-@functools.cache
-def _load(name: str) -> _Set:
+def read_set(name: str) -> _Set:
     """The JSON and the arrays of one set, after checking the file against the manifest."""
     data = (VECTORS / f"{name}.npz").read_bytes()
     expected = json.loads((VECTORS / "manifest.json").read_text())[name]["sha256"]
@@ -112,6 +111,9 @@ def _load(name: str) -> _Set:
         index = json.loads(members["index"].tobytes())
         flat = {m: members[m] for m in members.files if m != "index"}
     return _Set(index["head"], index["cases"], _cut(flat, index["arrays"]))
+
+
+_load = functools.cache(read_set)
 
 
 def _cut(flat: dict[str, np.ndarray], table: list) -> list:

@@ -17,6 +17,7 @@ from recordings import CallCase, CallOutput, GemmCase, GemmOutput
 from recordings_census import Tally
 
 import mmaemu_jax as mj
+from mmaemu_jax.data import load_evo2_projections
 from mmaemu_jax.testing import assert_bitwise_equal
 
 BACKENDS = ("auto", "reference")
@@ -46,6 +47,29 @@ def in_parallel(function, items) -> list:
 @pytest.mark.parametrize("name", recordings.CASES)
 def test_every_case_is_there(name):
     assert len(load(name)) == recordings.CASES[name]
+
+
+def test_a_changed_file_is_noticed(tmp_path, monkeypatch):
+    for file in ("manifest.json", "rtx4060_epilogue.npz"):
+        data = bytearray((recordings.VECTORS / file).read_bytes())
+        data[-1] ^= file.endswith(".npz")
+        (tmp_path / file).write_bytes(data)
+    monkeypatch.setattr(recordings, "VECTORS", tmp_path)
+    with pytest.raises(ValueError, match=r"rtx4060_epilogue\.npz is not the file"):
+        recordings.read_set("rtx4060_epilogue")
+
+
+def test_the_demo_has_the_recorded_projections():
+    cases = [case for case in load("rtx4060_gemm") if case.id.startswith("evo2.")]
+    projections = load_evo2_projections()
+    assert [p.name for p in projections] == [case.id.rpartition("/")[2] for case in cases]
+    for projection, case in zip(projections, cases, strict=True):
+        assert_bitwise_equal((projection.a, projection.b), (case.a, case.b))
+        recorded = {(o.out_dtype, o.scale_a, o.scale_b, o.fast): o.bits for o in case.outputs}
+        assert len(projection.outputs) == len(recorded)
+        for o in projection.outputs:
+            options = (o.out_dtype, o.scale_a, o.scale_b, o.use_fast_accum)
+            assert_bitwise_equal(o.bits, recorded[options])
 
 
 def load(name: str) -> list:

@@ -11,6 +11,7 @@ tests/vectors/splitk_sample.npz. tables/README.md describes the files.
 import argparse
 import collections
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -21,8 +22,9 @@ import zipfile
 import numpy as np
 from pack_recordings import json_bytes, npz_bytes
 
+from mmaemu_jax.platforms.envelope import Bound
 from mmaemu_jax.platforms.split_setting import Setting, SettingFacts
-from mmaemu_jax.platforms.split_table import Combination, SplitTable, read_table
+from mmaemu_jax.platforms.split_table import Combination, Row, SplitTable, read_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "mmaemu_jax" / "platforms" / "tables"
@@ -51,9 +53,9 @@ class Original:
 
     def settings(self) -> tuple[list[Setting], np.ndarray]:
         """The distinct settings of the rows, and which of them each row has."""
-        fields = [self.columns[x].astype(np.int64) for x in ("fa", "fb", "out", "fast", "ws")]
-        distinct, number = np.unique(np.stack(fields), axis=1, return_inverse=True)
-        return [self._setting(*codes) for codes in distinct.T.tolist()], number.ravel()
+        fields = [self.columns[name] for name in ("fa", "fb", "out", "fast", "ws")]
+        distinct, number = distinct_tuples(fields)
+        return [self._setting(*codes) for codes in distinct.tolist()], number
 
     def _setting(self, fa: int, fb: int, out: int, fast: int, ws: int) -> Setting:
         formats, outputs = self.codes["fa/fb"], self.codes["out"]
@@ -88,19 +90,29 @@ def require(condition: bool, what: str) -> None:
         raise ValueError(f"pack_tables: {what} is not what it should be.")
 
 
+def distinct_tuples(columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct rows [n, columns] of equal-length columns, sorted, and which one each row is."""
+    bits = 63 // len(columns)
+    packed = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        require(column.min() >= 0 and column.max() < 1 << bits, "the range of a column")
+        packed = packed << bits | column
+    distinct, number = np.unique(packed, return_inverse=True)
+    shifts = np.arange(len(columns))[::-1] * bits
+    return distinct[:, None] >> shifts & ((1 << bits) - 1), number
+
+
 # Encoding
 
 
 def encode(original: Original) -> tuple[dict, dict[str, np.ndarray]]:
     """The facts and the arrays of a packed table."""
     settings, number = original.settings()
-    columns = {name: original.columns[name].astype(np.int64) for name in "KNM"}
-    shapes, position = np.unique(np.stack(list(columns.values())), axis=1, return_inverse=True)
-    pairs = np.stack([original.columns["splitK"], original.columns["custom"]]).astype(np.int64)
-    pairs[1, pairs[0] == 1] = 0
-    decisions, decision = np.unique(pairs, axis=1, return_inverse=True)
-    codes = np.zeros((len(settings), shapes.shape[1]), np.uint8)
-    codes[number.ravel(), position.ravel()] = decision.ravel() + 1
+    shapes, position = distinct_tuples([original.columns[name] for name in "KNM"])
+    splits, customs = original.columns["splitK"], original.columns["custom"]
+    decisions, decision = distinct_tuples([splits, np.where(splits == 1, 0, customs)])
+    codes = np.zeros((len(settings), len(shapes)), np.uint8)
+    codes[number, position] = decision + 1
     require(np.count_nonzero(codes) == len(number), "the original has a key twice, or its keys")
     distinct, column = np.unique(codes, axis=0, return_inverse=True)
     facts = {
@@ -109,13 +121,12 @@ def encode(original: Original) -> tuple[dict, dict[str, np.ndarray]]:
         "descriptor": original.head["descriptor"],
         "original": {"npz_sha256": original.head["npz_sha256"], "rows": original.head["rows"]},
         "scale_result_recorded": scale_result_recorded(original.head),
-        "decisions": [original.decision(*pair) for pair in decisions.T.tolist()],
+        "decisions": [original.decision(*pair) for pair in decisions.tolist()],
         "settings": setting_entries(original, dict(zip(settings, column.tolist(), strict=True))),
         "envelope": envelope_entry(original.head),
         "verified_combinations": combination_entries(original.combinations),
     }
-    members = {"M": shapes[2], "N": shapes[1], "K": shapes[0]}
-    arrays = {name: array.astype(np.int32) for name, array in members.items()}
+    arrays = {name: shapes[:, i].astype(np.int32) for i, name in enumerate("KNM")}
     return facts, arrays | {"codes": distinct}
 
 
@@ -205,9 +216,10 @@ def prove(table: SplitTable, original: Original) -> int:
     settings, number = original.settings()
     names = ("M", "N", "K", "splitK", "custom")
     columns = (original.columns[name].tolist() for name in names)
+    expected = functools.cache(lambda splits, custom: Row(**original.decision(splits, custom)))
     for setting, m, n, k, splits, custom in zip(number.tolist(), *columns, strict=True):
         row = table.lookup(m, n, k, *settings[setting])
-        if row is None or dataclasses.asdict(row) != original.decision(splits, custom):
+        if row != expected(splits, custom):
             raise ValueError(f"pack_tables: {(m, n, k, *settings[setting])} became {row}.")
     held = sum(np.count_nonzero(table.codes[column]) for column in table.columns.values())
     require(held == len(number), "the number of keys that the packed table holds")
@@ -224,8 +236,9 @@ def prove_facts(table: SplitTable, original: Original) -> None:
     require(table.verified == combinations, "the verified combinations")
     envelope = original.head.get("envelope", {"bounds": []})
     for entry in envelope["bounds"]:
-        found = [table.bound(setting_of(entry), k) for k in envelope["K_grid"]]
-        require([bound.MN for bound in found] == entry["B"], f"the bound {entry}")
+        for k, expected in zip(envelope["K_grid"], entry["B"], strict=True):
+            bound = table.bound(setting_of(entry), k)
+            require(isinstance(bound, Bound) and expected == bound.MN, f"the bound {entry}")
 
 
 # Sample
@@ -233,12 +246,13 @@ def prove_facts(table: SplitTable, original: Original) -> None:
 
 def write_sample(originals: list[Original]) -> None:
     """Some original rows of every table: at least one of every kind of decision and setting."""
-    parts = [sample_rows(original) for original in originals]
+    rows = [sample_rows(original) for original in originals]
+    parts = list(zip(originals, rows, strict=True))
     members = {
-        name: np.concatenate([o.columns[name][rows] for o, rows in zip(originals, parts)])
+        name: np.concatenate([original.columns[name][chosen] for original, chosen in parts])
         for name in originals[0].columns
     }
-    members["table"] = np.repeat(np.arange(len(parts), dtype=np.uint8), [len(p) for p in parts])
+    members["table"] = np.repeat(np.arange(len(rows), dtype=np.uint8), [len(r) for r in rows])
     index = {"tables": [o.head["table_id"] for o in originals], "codes": originals[0].codes}
     SAMPLE.write_bytes(npz_bytes({"index": json_bytes(index)} | members, zipfile.ZIP_LZMA))
 
@@ -246,8 +260,8 @@ def write_sample(originals: list[Original]) -> None:
 def sample_rows(original: Original) -> np.ndarray:
     order = np.random.default_rng(0).permutation(original.head["rows"])
     _, number = original.settings()
-    kinds = np.stack([number, original.columns["splitK"], original.columns["custom"]])[:, order]
-    _, first = np.unique(kinds, axis=1, return_index=True)
+    _, kind = distinct_tuples([number, original.columns["splitK"], original.columns["custom"]])
+    _, first = np.unique(kind[order], return_index=True)
     others = np.setdiff1d(np.arange(len(order)), first)[: SAMPLE_ROWS - len(first)]
     return np.sort(order[np.concatenate([first, others])])
 

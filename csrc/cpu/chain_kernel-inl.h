@@ -38,13 +38,20 @@ struct PackedB {
   const uint8_t* low;       // [k][kPanel]
 };
 
-// Rows of packed A; bytes are repeated four times so that one dword broadcast fills the vector.
+// Rows of packed A; bytes are repeated four times so that one dword broadcast fills the vector. The
+// elements of a row are in the order of position_of.
 struct PackedA {
   const float* values;       // [row][stride]
   const uint32_t* exponent;  // [row][stride]
   const uint32_t* low;       // [row][stride]
   int64_t stride;
 };
+
+// Where element k of a packed row is: kPanel codes are decoded together, so element 4 j + q of them
+// comes to lane j of vector q, as the columns of a panel do.
+constexpr int64_t position_of(int64_t k) {
+  return k - k % kPanel + k % 4 * Lanes::kFloats + k % kPanel / 4;
+}
 
 // The byte of column 4 j + q as an fp32 exponent field in lane j of vector q, and back.
 template <int Q>
@@ -109,12 +116,18 @@ class Block {
  private:
   static void largest_exponents(const PackedA& a, const PackedB& b, int64_t k,
                                 Words (&largest)[kRows]) {
+    const int64_t first = position_of(k);
     for (int r = 0; r < kRows; ++r) largest[r] = Lanes::zero();
-    for (int i = 0; i < kNfma; ++i) {
+    for (int j = 0; j < kNfma / 4; ++j) {
+#pragma GCC unroll 4
+      for (int p = 0; p < 4; ++p) {
+        const int64_t i = 4 * j + p;
+        const int64_t at = j + p * Lanes::kFloats;
       const Words column = Lanes::load(b.exponent + (k + i) * kPanel);
       for (int r = 0; r < kRows; ++r) {
-        const Words row = Lanes::broadcast(a.exponent[r * a.stride + k + i]);
+        const Words row = Lanes::broadcast(a.exponent[r * a.stride + first + at]);
         largest[r] = Lanes::max_bytes(largest[r], Lanes::add_bytes(row, column));
+      }
       }
     }
   }
@@ -139,32 +152,44 @@ class Block {
 
   static void count_inexact_negatives(const PackedA& a, const PackedB& b, int64_t k,
                                       const Words (&exponent)[kRows], Words (&counts)[kRows]) {
+    const int64_t first = position_of(k);
     Words limit[kRows];
     for (int r = 0; r < kRows; ++r) {
       limit[r] = inexact_negative_limit(exponent[r]);
       counts[r] = Lanes::zero();
     }
-    for (int i = 0; i < kNfma; ++i) {
+    for (int j = 0; j < kNfma / 4; ++j) {
+#pragma GCC unroll 4
+      for (int p = 0; p < 4; ++p) {
+        const int64_t i = 4 * j + p;
+        const int64_t at = j + p * Lanes::kFloats;
       const Words column = Lanes::load(b.low + (k + i) * kPanel);
       for (int r = 0; r < kRows; ++r) {
-        const Words row = Lanes::broadcast(a.low[r * a.stride + k + i]);
+        const Words row = Lanes::broadcast(a.low[r * a.stride + first + at]);
         counts[r] = Lanes::count_less(counts[r], Lanes::add_bytes(row, column), limit[r]);
+      }
       }
     }
   }
 
   static void multiply_add(const PackedA& a, const PackedB& b, int64_t k,
                            Floats (&sum)[kRows][4]) {
-    for (int i = 0; i < kNfma; ++i) {
+    const int64_t first = position_of(k);
+    for (int j = 0; j < kNfma / 4; ++j) {
+#pragma GCC unroll 4
+      for (int p = 0; p < 4; ++p) {
+        const int64_t i = 4 * j + p;
+        const int64_t at = j + p * Lanes::kFloats;
       Floats column[4];
       for (int q = 0; q < 4; ++q) {
         column[q] = Lanes::load_floats(b.values + (k + i) * kPanel + q * Lanes::kFloats);
       }
       for (int r = 0; r < kRows; ++r) {
-        const Floats row = Lanes::broadcast_float(a.values[r * a.stride + k + i]);
+        const Floats row = Lanes::broadcast_float(a.values[r * a.stride + first + at]);
         for (int q = 0; q < 4; ++q) {
           sum[r][q] = Lanes::multiply_add_toward_zero(row, column[q], sum[r][q]);
         }
+      }
       }
     }
   }

@@ -21,6 +21,7 @@ struct Lanes {
   };
 
   static Words load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
+  static void store(void* p, Words x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }
   static Words broadcast(uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
   static Words zero() { return _mm256_setzero_si256(); }
   static Words bits(Floats x) { return _mm256_castps_si256(x); }
@@ -52,6 +53,20 @@ struct Lanes {
     return _mm256_sub_epi8(counts, _mm256_cmpgt_epi8(y, x));
   }
 
+  // Byte i of each 16-byte part of `table` for each index byte i < 16 (upper bit clear).
+  static Words lookup_bytes(Words table, Words index) { return _mm256_shuffle_epi8(table, index); }
+  static Words repeat_part(const uint8_t (&part)[16]) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(part)));
+  }
+  // Bytes of x up to `limit`, the others 0; both below 128.
+  static Words bytes_up_to(Words x, Words limit) {
+    return _mm256_andnot_si256(_mm256_cmpgt_epi8(x, limit), x);
+  }
+  // Per byte: `zero` where test is 0, else `other`.
+  static Words where_zero(Words test, Words zero, Words other) {
+    return _mm256_blendv_epi8(other, zero, _mm256_cmpeq_epi8(test, _mm256_setzero_si256()));
+  }
+
   static Floats multiply_add_toward_zero(Floats a, Floats b, Floats sum) {
     return _mm256_fmadd_ps(a, b, sum);
   }
@@ -63,6 +78,7 @@ struct Lanes {
     const Floats truncated = _mm256_sub_ps(_mm256_add_ps(base, magnitude), base);
     return _mm256_add_ps(base, _mm256_or_ps(truncated, sign));
   }
+  static Floats multiply_exact(Floats x, Floats y) { return _mm256_mul_ps(x, y); }
   static Floats subtract_exact(Floats x, Floats y) { return _mm256_sub_ps(x, y); }
 };
 

@@ -26,6 +26,7 @@ struct Lanes {
   };
 
   static Words load(const void* p) { return _mm512_load_si512(p); }
+  static void store(void* p, Words x) { _mm512_store_si512(p, x); }
   static Words broadcast(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
   static Words zero() { return _mm512_setzero_si512(); }
   static Words bits(Floats x) { return _mm512_castps_si512(x); }
@@ -58,6 +59,20 @@ struct Lanes {
                                 _mm512_set1_epi8(-1));
   }
 
+  // Byte i of each 16-byte part of `table` for each index byte i < 16 (upper bit clear).
+  static Words lookup_bytes(Words table, Words index) { return _mm512_shuffle_epi8(table, index); }
+  static Words repeat_part(const uint8_t (&part)[16]) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(part)));
+  }
+  // Bytes of x up to `limit`, the others 0; both below 128.
+  static Words bytes_up_to(Words x, Words limit) {
+    return _mm512_maskz_mov_epi8(_mm512_cmple_epu8_mask(x, limit), x);
+  }
+  // Per byte: `zero` where test is 0, else `other`.
+  static Words where_zero(Words test, Words zero, Words other) {
+    return _mm512_mask_mov_epi8(zero, _mm512_test_epi8_mask(test, test), other);
+  }
+
   static Floats multiply_add_toward_zero(Floats a, Floats b, Floats sum) {
     return _mm512_fmadd_round_ps(a, b, sum, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
   }
@@ -68,6 +83,7 @@ struct Lanes {
     return _mm512_mask_add_round_ps(down, _mm512_movepi32_mask(bits(c)), base, c,
                                     _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
   }
+  static Floats multiply_exact(Floats x, Floats y) { return _mm512_mul_ps(x, y); }
   static Floats subtract_exact(Floats x, Floats y) { return _mm512_sub_ps(x, y); }
 };
 

@@ -9,99 +9,138 @@
 
 namespace mmaemu::cpu::MMAEMU_TARGET {
 
-// e(x) + bias of a code, 0 for zeros and non-finite codes.
-template <bool kIsE5M2, int kBias>
-inline uint8_t exponent_byte_of(uint8_t code) {
-  constexpr FloatFormat kFormat = kIsE5M2 ? kE5M2 : kE4M3;
-  const uint8_t magnitude = code & 0x7F;
-  const uint8_t field = magnitude >> kFormat.mantissa_bits;
-  const uint8_t e = static_cast<uint8_t>((field > 1 ? field : 1) + (kBias - kFormat.bias));
-  return magnitude == 0 || magnitude > kFormat.max_finite ? 0 : e;
-}
-
-// (exponent of the lowest set bit) + kLowBias with the sign in bit 7, kLowZero for zeros.
+// One vector of codes, decoded in bytes.
 template <bool kIsE5M2>
-inline uint8_t low_byte_of(uint8_t code) {
-  constexpr FloatFormat kFormat = kIsE5M2 ? kE5M2 : kE4M3;
-  constexpr int kM = kFormat.mantissa_bits;
-  const uint8_t magnitude = code & 0x7F;
-  const uint8_t field = magnitude >> kM;
-  // Trailing zeros of the mantissa; the hidden bit follows it (a zero mantissa is a normal here,
-  // zeros are replaced below).
-  uint8_t zeros = kM;
-  if constexpr (kM == 3) zeros = (magnitude & 4) != 0 ? 2 : zeros;
-  zeros = (magnitude & 2) != 0 ? 1 : zeros;
-  zeros = (magnitude & 1) != 0 ? 0 : zeros;
-  const uint8_t e = static_cast<uint8_t>((field > 1 ? field : 1) + zeros +
-                                         (kLowBias - kFormat.bias - kM));
-  const uint8_t low = static_cast<uint8_t>(e | (code & 0x80));
-  return magnitude == 0 || magnitude > kFormat.max_finite ? uint8_t{kLowZero} : low;
+struct DecodedBytes {
+  using Words = Lanes::Words;
+  static constexpr FloatFormat kFormat = kIsE5M2 ? kE5M2 : kE4M3;
+
+  Words magnitude;  // the code without its sign; 0 for non-finite codes
+  Words sign;       // bit 7
+
+  explicit DecodedBytes(const uint8_t* codes) {
+    const Words code = Lanes::load(codes);
+    magnitude = Lanes::bytes_up_to(Lanes::and_(code, all_bytes(0x7F)), all_bytes(kFormat.max_finite));
+    sign = Lanes::and_(code, all_bytes(0x80));
+  }
+
+  static Words all_bytes(uint32_t byte) { return Lanes::broadcast(0x01010101u * byte); }
+
+  // The exponent field, at least 1: a subnormal shares emin (R2).
+  Words field() const {
+    const Words shifted = Lanes::template shift_right<kFormat.mantissa_bits>(magnitude);
+    return Lanes::max_bytes(Lanes::and_(shifted, all_bytes(kFormat.exponent_mask())), all_bytes(1));
+  }
+
+  // e(x) + bias, 0 for zeros.
+  template <int kBias>
+  Words exponent() const {
+    const Words e = Lanes::add_bytes(field(), all_bytes(kBias - kFormat.bias));
+    return Lanes::where_zero(magnitude, Lanes::zero(), e);
+  }
+
+  // (exponent of the lowest set bit) + kLowBias with the sign in bit 7, kLowZero for zeros. A
+  // mantissa of 0 means that the hidden bit is the lowest.
+  Words low() const {
+    static constexpr uint8_t kTrailingZeros[16] = {
+        kFormat.mantissa_bits, 0, 1, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    static_assert(kFormat.mantissa_bits <= 3);
+    const Words mantissa = Lanes::and_(magnitude, all_bytes(kFormat.mantissa_mask()));
+    const Words zeros = Lanes::lookup_bytes(Lanes::repeat_part(kTrailingZeros), mantissa);
+    constexpr uint32_t kOffset = (kLowBias - kFormat.bias - kFormat.mantissa_bits) & 0xFF;
+    const Words e = Lanes::add_bytes(Lanes::add_bytes(field(), zeros), all_bytes(kOffset));
+    return Lanes::where_zero(magnitude, all_bytes(kLowZero), Lanes::or_(e, sign));
+  }
+
+  // The values of bytes 4 j + q, in lanes j: the magnitude as an fp32 number with the same mantissa
+  // and exponent field, times the power of two that moves the bias. Both are exact.
+  template <int Q>
+  Lanes::Floats values() const {
+    constexpr int kShift = kFp32.mantissa_bits - kFormat.mantissa_bits;
+    constexpr uint32_t kMoveBias = static_cast<uint32_t>(2 * kFp32.bias - kFormat.bias) << 23;
+    const Words one = Lanes::and_(Lanes::template shift_right<8 * Q>(magnitude),
+                                  Lanes::broadcast(0x7F));
+    const Words sign_bit = Lanes::and_(Lanes::template shift_left<24 - 8 * Q>(sign),
+                                       Lanes::broadcast(0x80000000u));
+    const Words bits = Lanes::or_(Lanes::template shift_left<kShift>(one), sign_bit);
+    return Lanes::multiply_exact(Lanes::floats(bits), Lanes::floats(Lanes::broadcast(kMoveBias)));
+  }
+};
+
+// Byte q of each dword in all four of its bytes.
+template <int Q>
+Lanes::Words repeat_byte(Lanes::Words x) {
+  static constexpr uint8_t kPattern[16] = {Q,     Q,     Q,     Q,     Q + 4,  Q + 4,  Q + 4,  Q + 4,
+                                           Q + 8, Q + 8, Q + 8, Q + 8, Q + 12, Q + 12, Q + 12, Q + 12};
+  return Lanes::lookup_bytes(x, Lanes::repeat_part(kPattern));
 }
 
-// The value of a code in the low byte of `word`: its magnitude as an fp32 with the same mantissa
-// and exponent field, times the power of two that moves the bias; both exact.
-template <bool kIsE5M2>
-inline float value_of(uint32_t word) {
-  constexpr FloatFormat kFormat = kIsE5M2 ? kE5M2 : kE4M3;
-  constexpr int kShift = kFp32.mantissa_bits - kFormat.mantissa_bits;
-  constexpr float kMoveBias = kIsE5M2 ? 0x1p112f : 0x1p120f;
-  static_assert(kFp32.bias - kFormat.bias == (kIsE5M2 ? 112 : 120));
-  uint32_t magnitude = word & 0x7F;
-  magnitude = magnitude > kFormat.max_finite ? 0 : magnitude;
-  const uint32_t bits = (magnitude << kShift) | ((word & 0x80) << 24);
-  float small;
-  std::memcpy(&small, &bits, sizeof(small));
-  return small * kMoveBias;
+template <int Q, bool kIsE5M2>
+void store_values(const DecodedBytes<kIsE5M2>& decoded, float* values) {
+  Lanes::store_floats(values + Q * Lanes::kFloats, decoded.template values<Q>());
+}
+template <int Q>
+void store_repeated(Lanes::Words bytes, uint32_t* out) {
+  Lanes::store(out + Q * Lanes::kFloats, repeat_byte<Q>(bytes));
 }
 
-// One row of A: `count` codes to values and repeated bytes.
+// `count` codes of one row of A, a multiple of kPanel, in the order of position_of.
 template <bool kIsE5M2>
 void pack_row(const uint8_t* codes, int64_t count, float* values, uint32_t* exponent,
               uint32_t* low) {
-  for (int64_t i = 0; i < count; ++i) values[i] = value_of<kIsE5M2>(codes[i]);
-  for (int64_t i = 0; i < count; ++i) {
-    exponent[i] = 0x01010101u * exponent_byte_of<kIsE5M2, kExponentBiasA>(codes[i]);
+  for (int64_t i = 0; i < count; i += kPanel) {
+    const DecodedBytes<kIsE5M2> decoded(codes + i);
+    store_values<0>(decoded, values + i);
+    store_values<1>(decoded, values + i);
+    store_values<2>(decoded, values + i);
+    store_values<3>(decoded, values + i);
+    const Lanes::Words exponent_bytes = decoded.template exponent<kExponentBiasA>();
+    store_repeated<0>(exponent_bytes, exponent + i);
+    store_repeated<1>(exponent_bytes, exponent + i);
+    store_repeated<2>(exponent_bytes, exponent + i);
+    store_repeated<3>(exponent_bytes, exponent + i);
+    const Lanes::Words low_bytes = decoded.low();
+    store_repeated<0>(low_bytes, low + i);
+    store_repeated<1>(low_bytes, low + i);
+    store_repeated<2>(low_bytes, low + i);
+    store_repeated<3>(low_bytes, low + i);
   }
-  for (int64_t i = 0; i < count; ++i) low[i] = 0x01010101u * low_byte_of<kIsE5M2>(codes[i]);
 }
 
 // One panel of B from its codes [k][kPanel].
 template <bool kIsE5M2>
 void pack_panel(const uint8_t* codes, int64_t k_count, float* values, uint8_t* exponent,
                 uint8_t* low) {
-  const int64_t count = k_count * kPanel;
-  for (int64_t i = 0; i < count; ++i) {
-    exponent[i] = exponent_byte_of<kIsE5M2, kExponentBiasB>(codes[i]);
-  }
-  for (int64_t i = 0; i < count; ++i) low[i] = low_byte_of<kIsE5M2>(codes[i]);
-  for (int64_t k = 0; k < k_count; ++k) {
-    uint32_t words[Lanes::kFloats];
-    std::memcpy(words, codes + k * kPanel, sizeof(words));
-    float* row = values + k * kPanel;
-    for (int q = 0; q < 4; ++q) {
-      for (int j = 0; j < Lanes::kFloats; ++j) {
-        row[q * Lanes::kFloats + j] = value_of<kIsE5M2>(words[j] >> (8 * q));
-      }
-    }
+  for (int64_t i = 0; i < k_count * kPanel; i += kPanel) {
+    const DecodedBytes<kIsE5M2> decoded(codes + i);
+    store_values<0>(decoded, values + i);
+    store_values<1>(decoded, values + i);
+    store_values<2>(decoded, values + i);
+    store_values<3>(decoded, values + i);
+    Lanes::store(exponent + i, decoded.template exponent<kExponentBiasB>());
+    Lanes::store(low + i, decoded.low());
   }
 }
 
-// 8 x 8 bytes transposed: out[i * out_stride + j] = in[j * in_stride + i].
-inline void transpose_8x8(const uint8_t* in, int64_t in_stride, uint8_t* out, int64_t out_stride) {
-  uint64_t rows[8];
-  for (int j = 0; j < 8; ++j) std::memcpy(&rows[j], in + j * in_stride, 8);
-  const auto exchange = [&](int distance, int bits, uint64_t mask) {
+// 16 x 16 bytes transposed: out[i * out_stride + j] = in[j * in_stride + i].
+inline void transpose_16x16(const uint8_t* in, int64_t in_stride, uint8_t* out,
+                            int64_t out_stride) {
+  __m128i x[16];
+  for (int j = 0; j < 16; ++j) {
+    x[j] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + j * in_stride));
+  }
+  // Interleaving rows j and j + 8 four times moves each row index bit into the byte index.
+  for (int stage = 0; stage < 4; ++stage) {
+    __m128i y[16];
     for (int j = 0; j < 8; ++j) {
-      if ((j & distance) != 0) continue;
-      const uint64_t swap = ((rows[j] >> bits) ^ rows[j + distance]) & mask;
-      rows[j] ^= swap << bits;
-      rows[j + distance] ^= swap;
+      y[2 * j] = _mm_unpacklo_epi8(x[j], x[j + 8]);
+      y[2 * j + 1] = _mm_unpackhi_epi8(x[j], x[j + 8]);
     }
-  };
-  exchange(4, 32, 0x00000000FFFFFFFFull);
-  exchange(2, 16, 0x0000FFFF0000FFFFull);
-  exchange(1, 8, 0x00FF00FF00FF00FFull);
-  for (int i = 0; i < 8; ++i) std::memcpy(out + i * out_stride, &rows[i], 8);
+    for (int j = 0; j < 16; ++j) x[j] = y[j];
+  }
+  for (int i = 0; i < 16; ++i) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * out_stride), x[i]);
+  }
 }
 
 // Copies codes of `columns` columns and `count` consecutive k into panel rows [count][kPanel].
@@ -113,11 +152,11 @@ inline void gather_panel(const uint8_t* b, int64_t stride_n, int64_t stride_k, i
     }
     return;
   }
-  const int64_t whole_n = columns & ~int64_t{7};
-  const int64_t whole_k = count & ~int64_t{7};
-  for (int64_t n = 0; n < whole_n; n += 8) {
-    for (int64_t k = 0; k < whole_k; k += 8) {
-      transpose_8x8(b + n * stride_n + k, stride_n, panel + k * kPanel + n, kPanel);
+  const int64_t whole_n = columns & ~int64_t{15};
+  const int64_t whole_k = count & ~int64_t{15};
+  for (int64_t n = 0; n < whole_n; n += 16) {
+    for (int64_t k = 0; k < whole_k; k += 16) {
+      transpose_16x16(b + n * stride_n + k, stride_n, panel + k * kPanel + n, kPanel);
     }
   }
   for (int64_t n = 0; n < columns; ++n) {

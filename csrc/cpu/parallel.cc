@@ -69,7 +69,11 @@ void parallel_for(TaskPool& pool, int64_t tasks,
   const int64_t workers = worker_count(pool, tasks);
   const auto work = std::make_shared<Work>(tasks, &body);
   for (int64_t worker = 1; worker < workers; ++worker) {
-    pool.schedule([work, worker] { work->drain(worker); });
+    try {
+      pool.schedule([work, worker] { work->drain(worker); });
+    } catch (...) {  // fewer workers; leaving now would let the ones under way outlive `body`
+      break;
+    }
   }
   work->drain(0);
   std::unique_lock<std::mutex> lock(work->mutex);

@@ -16,7 +16,7 @@ inline constexpr int64_t kTileColumns = 4 * 64;
 inline constexpr int64_t kSegment = 128;               // own elements packed at a time
 inline constexpr int64_t kL1Span = 4096 / kPanel;      // k whose packed panel (6 bytes) stays in L1
 inline constexpr int64_t kStateStride = kTileColumns;  // fp32 accumulators, panel order
-static_assert(kTileColumns % kPanel == 0);
+static_assert(kTileColumns % kPanel == 0 && kSegment % kPanel == 0);
 static_assert(kSegment % kL1Span == 0 || kL1Span % kSegment == 0);
 
 template <typename T>
@@ -132,7 +132,8 @@ class TileKernel {
   }
 
   void pack_a(const SplitRange& range, int64_t p, int64_t count, int64_t padded) {
-    uint8_t codes[kSegment];
+    alignas(64) uint8_t codes[kSegment];
+    const int64_t whole_panels = ceil_div(padded, kPanel) * kPanel;
     for (int64_t row = 0; row < t_.m; ++row) {
       std::memset(codes, 0, sizeof(codes));
       const uint8_t* source = t_.a + row * t_.a_stride_m;
@@ -140,7 +141,7 @@ class TileKernel {
         std::memcpy(codes + offset, source + k, static_cast<size_t>(length));
       });
       const auto pack = t_.fmt_a.has_infinity ? pack_row<true> : pack_row<false>;
-      pack(codes, padded, s_.a_values.get() + row * kSegment, s_.a_exponent.get() + row * kSegment,
+      pack(codes, whole_panels, s_.a_values.get() + row * kSegment, s_.a_exponent.get() + row * kSegment,
            s_.a_low.get() + row * kSegment);
     }
   }

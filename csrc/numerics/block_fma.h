@@ -37,6 +37,7 @@ MMAEMU_HD constexpr Term accumulator_term(uint32_t c_bits) {
 
 // R5: the term truncated toward zero, in units of 2^(alignment - frac).
 MMAEMU_HD constexpr int64_t align(const Term& term, int alignment, int frac) {
+  if (term.significand == 0) return 0;  // its exponent takes no part in the alignment (R3)
   const int shift = frac - term.fraction_bits - (alignment - term.exponent);
   const uint64_t units = shift >= 0 ? term.significand << shift
                                     : shift_right_truncate(term.significand, -shift);

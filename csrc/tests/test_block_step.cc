@@ -16,6 +16,12 @@
 namespace mmaemu::testing {
 namespace {
 
+// A constant expression has no undefined behaviour: zeros far above the alignment shift nothing.
+constexpr Term kZero{0, 30, 6, false};
+static_assert(block_step(kEarly32, 0, [](int) { return kZero; }) == 0);
+static_assert(block_step({16, 13, 13, -1000, false}, 0x80080000u, [](int) { return kZero; }) ==
+              0x80080000u);
+
 // The shipped models, then custom ones at the ends of every bound of instruction_model.h.
 std::vector<InstructionModel> all_models() {
   std::vector<InstructionModel> models{kEarly16, kEarly32, kLate32};

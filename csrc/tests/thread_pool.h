@@ -1,11 +1,12 @@
-// Pools to run kernels on: threads in the floating-point mode of XLA's, tasks that start late, and
-// tasks that never start.
+// Pools to run kernels on: threads in the floating-point mode of XLA's, tasks that start late or
+// never, and pools that refuse them.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <new>
 #include <queue>
 #include <thread>
 #include <utility>
@@ -13,15 +14,9 @@
 
 #include "cpu/ieee_env.h"
 #include "cpu/parallel.h"
+#include "tests/fp_mode.h"
 
 namespace mmaemu::testing {
-
-// The control word that XLA:CPU's threads have: subnormals flushed, in and out.
-#if defined(__x86_64__)
-inline constexpr uint64_t kXlaFpControl = 0x9FE2;
-#else
-inline constexpr uint64_t kXlaFpControl = cpu::kIeeeControl | cpu::kFlushMask;
-#endif
 
 class ThreadPool final : public cpu::TaskPool {
  public:
@@ -82,6 +77,20 @@ class LatePool final : public cpu::TaskPool {
 
  private:
   std::vector<std::function<void()>> tasks_;
+};
+
+// Takes one task and refuses the next, as a pool out of memory would.
+class FullPool final : public cpu::TaskPool {
+ public:
+  int64_t num_threads() const override { return 3; }
+  void schedule(std::function<void()> task) override {
+    if (!taken_.empty()) throw std::bad_alloc();
+    taken_.push_back(std::move(task));
+  }
+  void run_taken() const { taken_.front()(); }
+
+ private:
+  std::vector<std::function<void()>> taken_;
 };
 
 // Runs each task inside schedule(), as XLA may.

@@ -4,6 +4,7 @@ from mmaemu_jax.platforms.profile import Profile as Profile
 from mmaemu_jax.platforms.profile import get_profile as get_profile
 from mmaemu_jax.platforms.profile import list_profiles as list_profiles
 from mmaemu_jax.platforms.profile import profile_argument as profile_argument
+from mmaemu_jax.platforms.split_request import SplitArgument as SplitArgument
 from mmaemu_jax.platforms.split_request import SplitRequest as SplitRequest
 from mmaemu_jax.platforms.split_request import parse_splitk as parse_splitk
 from mmaemu_jax.platforms.split_resolver import Resolution as Resolution

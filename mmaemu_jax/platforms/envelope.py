@@ -6,7 +6,6 @@ has, and every number in it, is data of the table.
 
 import bisect
 import dataclasses
-import typing
 from collections.abc import Mapping
 
 from mmaemu_jax.platforms.split_setting import Setting, SettingFacts
@@ -128,9 +127,7 @@ class Inference:
     caveat: str | None
 
 
-def infer_unsplit(
-    envelope: Envelope, setting: Setting, M: int, N: int, K: int
-) -> Inference | str:
+def infer_unsplit(envelope: Envelope, setting: Setting, M: int, N: int, K: int) -> Inference | str:
     """That a GEMM with nonzero M, N, K is not split, or why that cannot be inferred."""
     bound = envelope.bound(setting, K)
     if isinstance(bound, str):

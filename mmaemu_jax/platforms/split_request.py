@@ -8,6 +8,9 @@ from mmaemu_jax.arguments import type_name, unknown_option
 from mmaemu_jax.errors import message
 from mmaemu_jax.platforms.profile import Profile
 
+#: What ``splitk=`` takes: one of :data:`MODES`, 1, (S, scheme) or a SplitK.
+SplitArgument = str | int | tuple[int, str] | SplitK
+
 #: Requests by name: look the split up, without inference, else assume S = 1, ask cuBLASLt.
 MODES = ("auto", "table", "auto_or_unsplit", "live")
 

@@ -26,7 +26,12 @@ from mmaemu_jax.errors import (
 from mmaemu_jax.formats import Fp8Format
 from mmaemu_jax.notices import Notice, issue
 from mmaemu_jax.platforms.profile import Profile, profile_argument
-from mmaemu_jax.platforms.split_request import SplitRequest, explicit_forms, parse_splitk
+from mmaemu_jax.platforms.split_request import (
+    SplitArgument,
+    SplitRequest,
+    explicit_forms,
+    parse_splitk,
+)
 
 Source = Literal["explicit", "workspace0", "table", "live-query", "envelope", "assumed"]
 
@@ -200,7 +205,7 @@ def resolve_splitk(
     out_dtype,
     use_fast_accum: bool,
     profile: str | Profile | None = None,
-    splitk="auto",
+    splitk: SplitArgument = "auto",
 ) -> SplitDecision:
     """How the reference platform splits the GEMM of a [M, K] and b [N, K].
 

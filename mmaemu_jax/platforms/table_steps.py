@@ -1,4 +1,4 @@
-"""The resolvers that read a profile's recorded table: its rows, its envelope, what of it was verified."""
+"""The resolvers that read a profile's recorded table: by its rows, then by its envelope."""
 
 from mmaemu_jax.errors import UnsupportedFeatureError, message
 from mmaemu_jax.platforms.envelope import infer_unsplit

@@ -5,7 +5,6 @@ see :mod:`mmaemu_jax.reference._f64` for the rule that keeps XLA from changing a
 """
 
 import math
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -59,34 +58,27 @@ def gemm(
         raise ValueError(f"reference.gemm: c needs the plan ONE_CHAIN, got {plan}.")
     formats = _format("a", a), _format("b", b)
     out_dtype = np.dtype(out_dtype)
-    operands = [a, b, scale_a, scale_b, scale_result, c]
-    batch = np.broadcast_shapes(*(x.shape[: a.ndim - 2] for x in operands if x is not None))
+    given = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}
+    given |= {"scale_result": scale_result, "c": c}
+    present = {name: x for name, x in given.items() if x is not None}
+    batch = np.broadcast_shapes(*(x.shape[: a.ndim - 2] for x in present.values()))
     m, n, k = a.shape[-2], b.shape[-2], a.shape[-1]
     shape = (*batch, m, n)
     if 0 in shape or (k == 0 and c is None):
         return jnp.zeros(shape, out_dtype)
     with _f64.x64():
-        flat = _Operands(*(None if x is None else Operand.of(x, batch) for x in operands))
+        operands = {name: Operand.of(x, batch) for name, x in present.items()}
         bits = tile_by_tile(
             (math.prod(batch), m, n),
             k,
             np.dtype(f"uint{8 * out_dtype.itemsize}"),
-            lambda start, tile: _tile_bits(flat, formats, model, plan, out_dtype, start, tile),
+            lambda start, tile: _tile_bits(operands, formats, model, plan, out_dtype, start, tile),
         )
         return lax.bitcast_convert_type(bits, out_dtype).reshape(shape)
 
 
-class _Operands(NamedTuple):
-    a: Operand
-    b: Operand
-    scale_a: Operand
-    scale_b: Operand
-    scale_result: Operand | None
-    c: Operand | None
-
-
 def _tile_bits(
-    operands: _Operands,
+    operands: dict[str, Operand],
     formats: tuple[Fp8Format, Fp8Format],
     model: InstructionModel,
     plan: AccumulationPlan,
@@ -96,24 +88,22 @@ def _tile_bits(
 ) -> Array:
     """Output bits of one tile."""
     (batch_start, row, column), (batch, rows, columns) = start, tile
-    here = _Operands(*(None if x is None else x.batch_tile(batch_start, batch) for x in operands))
-    k = operands.a.bits.shape[-1]
-    first = jnp.zeros_like(row)
+    here = {name: x.batch_tile(batch_start, batch) for name, x in operands.items()}
 
-    def panel(operand, start, size):
-        return jnp.transpose(operand.cut((start, first), (size, k)), (2, 0, 1))
+    def panel(name, first_row, size):
+        k = here[name].bits.shape[-1]
+        codes = here[name].cut((first_row, jnp.zeros_like(first_row)), (size, k))
+        return jnp.transpose(codes, (2, 0, 1))
 
     c = jnp.zeros(tile, jnp.float64)
-    if here.c is not None:
-        c = _f64.f32_value(here.c.cut((row, column), (rows, columns)))
-    a, b = panel(here.a, row, rows), panel(here.b, column, columns)
+    if "c" in here:
+        c = _f64.f32_value(here["c"].cut((row, column), (rows, columns)))
+    a, b = panel("a", row, rows), panel("b", column, columns)
     acc = accumulate.run_plan(a, b, formats, c, model, plan)
-
-    def scale(operand):
-        return operand.cut((), ())[:, None, None]
-
-    scale_result = None if here.scale_result is None else scale(here.scale_result)
-    return epilogue.apply(acc, scale(here.scale_a), scale(here.scale_b), scale_result, out_dtype)
+    scales = {
+        name: x.cut((), ())[:, None, None] for name, x in here.items() if name.startswith("scale")
+    }
+    return epilogue.apply(acc, out_dtype=out_dtype, **scales)
 
 
 def _format(name: str, x: Array) -> Fp8Format:

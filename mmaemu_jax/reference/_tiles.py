@@ -20,7 +20,7 @@ _PANEL_BYTES = 1 << 24
 
 
 class Operand(NamedTuple):
-    """An operand's bits ``[own batch, ...]`` and, ``[B]``, which of them each batch element uses."""
+    """Bits ``[own batch, ...]`` and, as ``[B]``, which of them each batch element uses."""
 
     bits: Array
     where: Array

@@ -29,6 +29,8 @@ def run_plan(
         model: the instruction's numbers.
         plan: the accumulation plan.
     """
+    if a.shape[0] == 0:
+        return c
     run_chain = partial(_chain, a, b, formats, model, plan)
     split = partial(_split, run_chain, plan, a.shape[0])
     zero = jnp.zeros_like(c)

@@ -18,7 +18,8 @@ def apply(
     acc: Array,
     scale_a: Array,
     scale_b: Array,
-    scale_result: Array | None,
+    scale_result: Array | None = None,
+    *,
     out_dtype: np.dtype,
 ) -> Array:
     """Output bits (uint32, uint16 or uint8) of accumulators ``acc`` (R16 to R19).

@@ -1,0 +1,43 @@
+// Floating-point modes a caller may be in, and how to tell the IEEE one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu/ieee_env.h"
+#include "tests/bits.h"
+
+namespace mmaemu::testing {
+
+// The control word that XLA:CPU's threads have: subnormals flushed, in and out.
+#if defined(__x86_64__)
+inline constexpr uint64_t kXlaFpControl = 0x9FE2;
+#else
+inline constexpr uint64_t kXlaFpControl = cpu::kIeeeControl | cpu::kFlushMask;
+#endif
+
+// What a caller's control word may be.
+inline std::vector<uint64_t> caller_modes() {
+  std::vector<uint64_t> modes{cpu::kIeeeControl, cpu::kTowardZeroControl,
+                              cpu::kIeeeControl | cpu::kFlushMask,
+                              cpu::kTowardZeroControl | cpu::kFlushMask, kXlaFpControl};
+#if defined(__x86_64__)
+  // Rounding down and up; flushing outputs alone, and inputs alone.
+  for (const uint64_t mode : {0x3F80u, 0x5F80u, 0xDFC0u, 0x9F80u, 0x1FC0u}) modes.push_back(mode);
+#endif
+  return modes;
+}
+
+// Rounds to nearest even and keeps subnormals, in and out.
+inline bool is_ieee_here() {
+  const volatile float tiny = 0x1p-130f;
+  const volatile float one = 1.0f;
+  const volatile float half_ulp = 0x1p-24f;
+  const volatile float small = tiny * 0.5f;
+  const volatile float large = tiny * 0x1p30f;
+  const volatile float up = one + half_ulp;
+  const volatile float down = -one - half_ulp;
+  return bits_of(small) == 0x00040000u && large == 0x1p-100f && up == 1.0f && down == -1.0f;
+}
+
+}  // namespace mmaemu::testing
