@@ -43,6 +43,11 @@ def round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
+def joint_shape(a: Shape, b: Shape) -> Shape:
+    """The smallest shape that holds both."""
+    return max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2])
+
+
 def accepted(output: GemmOutput) -> np.ndarray:
     assert output.bits is not None
     return output.bits
@@ -112,7 +117,7 @@ class Program:
 
     def padding(self, shape: Shape, count: int) -> int:
         """Zero products added by taking in ``count`` calls of ``shape``."""
-        joint = math.prod(map(max, self.shape, shape))
+        joint = math.prod(joint_shape(self.shape, shape))
         own = math.prod(self.shape) * len(self.calls) + math.prod(shape) * count
         return joint * (len(self.calls) + count) - own
 
@@ -166,7 +171,7 @@ def _merge_shapes(calls: list[Call]) -> list[Program]:
         costs = [program.padding(shape, len(members)) for program in programs]
         if costs and min(costs) < PADDING_LIMIT:
             program = programs[costs.index(min(costs))]
-            program.shape = tuple(map(max, program.shape, shape))
+            program.shape = joint_shape(program.shape, shape)
             program.calls += members
         else:
             programs.append(Program(shape, members))

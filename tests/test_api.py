@@ -153,7 +153,7 @@ def test_symbolic_dimensions_with_an_explicit_split(bound):
 
 def test_the_backend_is_checked_even_when_nothing_is_computed(monkeypatch):
     seen = []
-    monkeypatch.setattr(api.primitive, "check_backend", lambda *args: seen.append(args))
+    monkeypatch.setattr(api, "check_backend", lambda *args: seen.append(args))
     scaled_mm(input=zeros(0, 48), backend="nonsense")
     mj.accumulate(zeros(0, 3), zeros(2, 3), use_fast_accum=True, backend="nonsense")
     mj.dot(zeros(0, 3), zeros(0, 3), backend="nonsense")

@@ -2,6 +2,7 @@
 
 import ctypes
 import ctypes.util
+import dataclasses
 import platform
 from functools import partial
 
@@ -16,7 +17,7 @@ from hard_gemms import SCALE_A, SCALE_B, SCALE_RESULT
 from processes import output_of, start_python
 
 from mmaemu_jax import _native, reference
-from mmaemu_jax.accumulate import ONE_CHAIN, AccumulationPlan
+from mmaemu_jax.accumulate import ONE_CHAIN
 from mmaemu_jax.epilogue import OUTPUT_DTYPES
 from mmaemu_jax.formats import E4M3, E5M2, format_of
 from mmaemu_jax.instruction import HOPPER
@@ -129,14 +130,14 @@ def test_inside_scan(backend, out_dtype, scaled_by_scalar):
 
 
 def test_the_reference_step_by_step():
-    """Without compilation, that is without fusion into FMAs, its bits are the same (R26)."""
-    options = {"model": HOPPER.model, "plan": AccumulationPlan(64), "out_dtype": np.float32}
-    a, b = finite_codes(5, (2, 90)), finite_codes(6, (3, 90), E5M2)
-    scales = (np.float32(1e-20), np.float32(1e-19))
-    operands = map(jnp.asarray, (a, b, *scales))
+    """Operation by operation, without fusion into FMAs, its bits are the same (R26)."""
+    model = dataclasses.replace(HOPPER.model, nfma=2)
+    operands = finite_codes(5, (2, 5)), finite_codes(6, (3, 5), E5M2), *np.float32([1e-20, 1e-19])
+    desired = gemm(*operands, model=model, backend="cpu:scalar")
     with jax.disable_jit():
-        stepwise = reference.gemm(*operands, **options)
-    assert_bitwise_equal(stepwise, gemm(a, b, *scales, plan=options["plan"], backend="cpu:scalar"))
+        operands = map(jnp.asarray, operands)
+        y = reference.gemm(*operands, model=model, plan=ONE_CHAIN, out_dtype=np.float32)
+    assert_bitwise_equal(y, desired)
 
 
 @pytest.mark.parametrize("backend", ["auto", "cpu:scalar", "reference"])

@@ -202,14 +202,18 @@ def run_call(case: CallCase, output: CallOutput, backend: str) -> jax.Array:
 
 def as_gemm(case: CallCase, output: CallOutput) -> GemmCase:
     """An accepted call with its one-element scales as scalars."""
+
+    def scalar(scale: np.ndarray) -> np.float32:
+        return np.float32(scale.item())
+
     scale_result = output.scale_result
     gemm_output = GemmOutput(
         out_dtype=output.out_dtype,
         fast=output.fast,
         split=output.split,
-        scale_a=case.scale_a.reshape(())[()],
-        scale_b=case.scale_b.reshape(())[()],
-        scale_result=None if scale_result is None else scale_result.reshape(())[()],
+        scale_a=scalar(case.scale_a),
+        scale_b=scalar(case.scale_b),
+        scale_result=None if scale_result is None else scalar(scale_result),
         bits=output.bits,
         rejected_shape=None,
     )

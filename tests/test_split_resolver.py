@@ -136,7 +136,7 @@ def warning_of(function, *args, **kwargs):
 
 
 def test_assuming_unsplit_warns():
-    decision, text = warning_of(resolve, splitk="auto_or_unsplit")
+    decision, text = warning_of(resolve, n=80, splitk="auto_or_unsplit")
     assert (decision.S, decision.scheme, decision.source) == (1, "none", "assumed")
     assert not decision.verified
     assert text.startswith("resolve_splitk: S = 1")
@@ -165,13 +165,13 @@ def test_contiguous_splits_without_tiles_warn():
 
 def test_a_warning_is_shown_once_per_line_and_decision():
     def call():
-        resolve(splitk="auto_or_unsplit")
+        resolve(n=80, splitk="auto_or_unsplit")
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(3):
             call()
-        resolve(m=16, splitk="auto_or_unsplit")
+        resolve(m=16, n=80, splitk="auto_or_unsplit")
     assert len(caught) == 2
 
 

@@ -165,8 +165,8 @@ def test_scalars_empties_and_integers():
 def test_ten_million_elements_stay_cheap():
     x = np.ones(10_000_000, np.float32)
     y = np.nextafter(x, np.float32(2))
-    start = time.perf_counter()
+    start = time.process_time()
     assert compare_bits(x, x).equal
     assert compare_bits(x, y).kinds["value"] == x.size
-    # A loop over elements would take minutes; the bound leaves room for a busy machine.
-    assert time.perf_counter() - start < 20
+    # A loop over elements would take minutes.
+    assert time.process_time() - start < 20

@@ -18,11 +18,12 @@ import zipfile
 
 import numpy as np
 
-from mmaemu_jax.formats import format_named
+from mmaemu_jax.formats import FORMATS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VECTORS = ROOT / "tests" / "vectors"
 DEMO = ROOT / "mmaemu_jax" / "data" / "evo2_projections.npz"
+FP8_DTYPES = {fmt.name: fmt.dtype for fmt in FORMATS}
 HEAD_FIELDS = ("gpu", "software", "profile", "source", "commit", "licence")
 #: The toolbox ran these GPUs from c = 0: the c of their files took no part.
 GPUS_WITHOUT_C = ("H100", "H200")
@@ -75,7 +76,7 @@ def instruction_case(case: dict, source, pool: ArrayPool) -> dict:
 
 def fp8_codes(bits: np.ndarray, fmt: str) -> np.ndarray:
     """uint8 codes of fp32 bit patterns that are exactly the values of ``fmt``."""
-    dtype = format_named(fmt).dtype
+    dtype = FP8_DTYPES[fmt]
     codes = bits.view(np.float32).astype(dtype)
     if not np.array_equal(codes.astype(np.float32).view(np.uint32), bits):
         raise ValueError(f"pack_recordings: an operand of {fmt} is not a value of that format.")
@@ -124,7 +125,7 @@ def call_output(call: dict, output: dict, pool: ArrayPool) -> dict:
 
 
 def scale_spec(scale: dict | None) -> list | None:
-    return scale and [scale["dtype"], scale["shape"], scale["value"]]
+    return None if scale is None else [scale["dtype"], scale["shape"], scale["value"]]
 
 
 def pack_set(folder: pathlib.Path, name: str) -> dict:
@@ -196,7 +197,7 @@ def demo_outputs(name: str, case: dict, source, members: dict[str, np.ndarray]) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Packs recordings for the tests and the demo.")
     parser.add_argument("folder", type=pathlib.Path)
     folder = parser.parse_args().folder
     names = sorted(path.stem for path in folder.glob("*.json"))

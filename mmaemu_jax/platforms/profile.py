@@ -132,6 +132,7 @@ HOPPER = Profile(
     rejects=_E4M3_TO_E5M2,
     evidence="inherited",
     split_evidence="inherited",
+    table_id="heur_h100pcie_lt12.8.3.14",
     provenance="mmaemu 0.1.0's replay of live H100 PCIe calls, agreed with on h100_oracle",
 )
 ADA = Profile(
@@ -145,6 +146,7 @@ ADA = Profile(
     rejects=_E4M3_TO_E5M2,
     evidence="replayed",
     split_evidence="replayed",
+    table_id="heur_rtx4060_lt12.8.3.14",
     provenance="RTX 4060 recordings rtx4060_gemm, rtx4060_epilogue and rtx4060_call",
 )
 

@@ -6,7 +6,7 @@ first decision wins; without one, all the reasons go into the error.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 from jax.export import is_symbolic_dim
@@ -20,73 +20,19 @@ from mmaemu_jax.arguments import (
 from mmaemu_jax.errors import (
     SplitKUnknownError,
     UnsupportedFeatureError,
+    UnvalidatedEnvelopeWarning,
     UnverifiedSplitWarning,
     message,
 )
-from mmaemu_jax.formats import Fp8Format
 from mmaemu_jax.notices import Notice, issue
 from mmaemu_jax.platforms.profile import Profile, profile_argument
+from mmaemu_jax.platforms.split_decision import SplitDecision, SplitQuery
 from mmaemu_jax.platforms.split_request import (
     SplitArgument,
-    SplitRequest,
     explicit_forms,
     parse_splitk,
 )
-
-Source = Literal["explicit", "workspace0", "table", "live-query", "envelope", "assumed"]
-
-
-@dataclasses.dataclass(frozen=True)
-class SplitDecision:
-    """How a GEMM is split.
-
-    Attributes:
-        S: number of splits.
-        scheme: how the parts are combined (R12, R13); "none" when S == 1.
-        source: where the decision comes from.
-        verified: nothing about it is without evidence (else it warns).
-        table_id: the table it was found in, or None.
-        note: one sentence for people.
-    """
-
-    S: int
-    scheme: str
-    source: Source
-    verified: bool = True
-    table_id: str | None = None
-    note: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class SplitQuery:
-    """One GEMM as the resolvers see it; ``function`` is the caller that messages name.
-
-    A symbolic dimension of jax.export is not an int.
-    """
-
-    function: str
-    M: int
-    N: int
-    K: int
-    format_a: Fp8Format
-    format_b: Fp8Format
-    out_dtype: np.dtype
-    use_fast_accum: bool
-    profile: Profile
-    request: SplitRequest
-
-    @property
-    def is_empty(self) -> bool:
-        """A dimension is zero (R15); symbolic dimensions count as nonzero."""
-        return any(dim == 0 for dim in (self.M, self.N, self.K))
-
-    def __str__(self) -> str:
-        mode = "fast" if self.use_fast_accum else "slow"
-        return (
-            f"M={self.M} N={self.N} K={self.K} {self.format_a.name} x {self.format_b.name} -> "
-            f"{self.out_dtype.name}, {mode} accumulation, profile {self.profile.name!r} "
-            f"(workspace {self.profile.workspace_bytes} bytes)"
-        )
+from mmaemu_jax.platforms.table_steps import envelope_step, table_step, unverified_combination
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,11 +76,19 @@ def _workspace0(query: SplitQuery) -> SplitDecision | str:
 def _assumed(query: SplitQuery) -> SplitDecision | str:
     if query.request.mode != "auto_or_unsplit":
         return "assumed: only splitk='auto_or_unsplit' assumes S = 1"
-    return SplitDecision(1, "none", "assumed", note="S = 1 is assumed: no source knows this GEMM")
+    note = "S = 1 is assumed: no source knows this GEMM"
+    return SplitDecision(1, "none", "assumed", verified=False, note=note)
 
 
 #: In order of precedence.
-RESOLVERS: tuple[Resolver, ...] = (_explicit, _zero_size, _workspace0, _assumed)
+RESOLVERS: tuple[Resolver, ...] = (
+    _explicit,
+    _zero_size,
+    _workspace0,
+    table_step,
+    envelope_step,
+    _assumed,
+)
 
 
 def _missing_evidence(query: SplitQuery, decision: SplitDecision) -> list[str]:
@@ -142,9 +96,10 @@ def _missing_evidence(query: SplitQuery, decision: SplitDecision) -> list[str]:
     if query.is_empty:
         return []
     profile, rule = query.profile, query.profile.split_rule
-    missing = []
-    if decision.source == "assumed":
-        missing.append(decision.note)
+    missing = [] if decision.verified else [decision.note]
+    unverified = unverified_combination(query, decision)
+    if unverified is not None:
+        missing.append(unverified)
     if decision.S > 1 and profile.split_evidence == "experimental":
         missing.append(f"S > 1 is experimental on profile {profile.name!r}")
     if decision.S > 1 and rule is not None and not rule.empty_split_recorded:
@@ -191,8 +146,10 @@ def _with_evidence(query: SplitQuery, decision: SplitDecision) -> Resolution:
         f"verified for {query}: {why}.",
         [f"pass the split the GPU used ({explicit_forms(query.profile)})"],
     )
+    inferred = decision.source == "envelope"
+    category = UnvalidatedEnvelopeWarning if inferred else UnverifiedSplitWarning
     decision = dataclasses.replace(decision, verified=False, note=why)
-    return Resolution(decision, (Notice(UnverifiedSplitWarning, text),))
+    return Resolution(decision, (Notice(category, text),))
 
 
 def resolve_splitk(
