@@ -20,23 +20,27 @@ class RoundingTable:
         unsigned = np.dtype(f"u{self._dtype.itemsize}")
         self._sign_bit = unsigned.type(1 << (8 * unsigned.itemsize - 1))
         codes = np.arange(int(self._sign_bit), dtype=unsigned)
-        values = codes.view(self._dtype).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            values = codes.view(self._dtype).astype(np.float64)
         # FP8 saturates: beyond the last value, Inf included, is the last value. The others go on
         # as if there were one more binade, whose first code is Inf's.
-        values = values[np.isfinite(values)]
+        values = values[np.isfinite(values)]  # all at the front
         step = values[-1] - values[-2]
         self._last_code = unsigned.type(len(values) - (1 if format_of(dtype) else 0))
         self._midpoints = (values + np.append(values[1:], values[-1] + step)) / 2
 
     def round(self, bits: np.ndarray) -> np.ndarray:
         """Codes of float32 ``bits`` (uint32), NaN canonical."""
-        magnitude = (bits & np.uint32(0x7FFFFFFF)).view(np.float32).astype(np.float64)
+        magnitude_bits = bits & np.uint32(0x7FFFFFFF)
+        is_nan = magnitude_bits > 0x7F800000
+        magnitude = np.where(is_nan, np.uint32(0), magnitude_bits).view(np.float32)
+        magnitude = magnitude.astype(np.float64)
         below = np.searchsorted(self._midpoints, magnitude, side="left")
         on_midpoint = self._midpoints[np.minimum(below, len(self._midpoints) - 1)] == magnitude
         code = below + (on_midpoint & (below % 2 == 1))
         code = np.minimum(code, self._last_code).astype(self._last_code.dtype)
         code |= np.where(bits >> 31, self._sign_bit, 0).astype(code.dtype)
-        return np.where(np.isnan(magnitude), code.dtype.type(CANONICAL_NAN[self._dtype]), code)
+        return np.where(is_nan, code.dtype.type(CANONICAL_NAN[self._dtype]), code)
 
 
 _TABLES = {

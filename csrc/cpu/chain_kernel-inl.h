@@ -70,7 +70,10 @@ template <int Q>
 Lanes::Words count_word(Lanes::Words bytes) {
   if constexpr (Q == 3) return Lanes::template shift_right<24>(bytes);
   if constexpr (Q != 3) {
-    return Lanes::and_(Lanes::template shift_right<8 * Q>(bytes), Lanes::broadcast(0xFF));
+    constexpr uint8_t kNone = 0x80;
+    static constexpr uint8_t kPattern[16] = {Q,     kNone, kNone, kNone, Q + 4,  kNone, kNone, kNone,
+                                             Q + 8, kNone, kNone, kNone, Q + 12, kNone, kNone, kNone};
+    return Lanes::lookup_bytes(bytes, Lanes::repeat_part(kPattern));
   }
 }
 
@@ -102,14 +105,15 @@ class Block {
     Words exponent[kRows];
     largest_exponents(a, b, k, exponent);
     Floats sum[kRows][4];
+    Floats base[kRows][4];
     for (int r = 0; r < kRows; ++r) {
-      start(exponent[r], c + r * c_stride, sum[r]);
+      start(exponent[r], c + r * c_stride, sum[r], base[r]);
     }
     Words counts[kRows];
     count_inexact_negatives(a, b, k, exponent, counts);
     multiply_add(a, b, k, sum);
     for (int r = 0; r < kRows; ++r) {
-      finish(exponent[r], counts[r], sum[r], c + r * c_stride);
+      finish(base[r], counts[r], sum[r], c + r * c_stride);
     }
   }
 
@@ -133,21 +137,23 @@ class Block {
   }
 
   // Takes c into E, returns E's bytes, and starts the sums with the truncated c.
-  static void start(Words& exponent, const float* c, Floats (&sum)[4]) {
+  static void start(Words& exponent, const float* c, Floats (&sum)[4], Floats (&base)[4]) {
     const Words bytes = exponent;
     exponent = Lanes::zero();
-    start_one<0>(bytes, exponent, c, sum);
-    start_one<1>(bytes, exponent, c, sum);
-    start_one<2>(bytes, exponent, c, sum);
-    start_one<3>(bytes, exponent, c, sum);
+    start_one<0>(bytes, exponent, c, sum, base);
+    start_one<1>(bytes, exponent, c, sum, base);
+    start_one<2>(bytes, exponent, c, sum, base);
+    start_one<3>(bytes, exponent, c, sum, base);
   }
   template <int Q>
-  static void start_one(Words bytes, Words& exponent, const float* c, Floats (&sum)[4]) {
+  static void start_one(Words bytes, Words& exponent, const float* c, Floats (&sum)[4],
+                        Floats (&base)[4]) {
     const Floats accumulator = Lanes::load_floats(c + Q * Lanes::kFloats);
     const Words own = Lanes::and_(Lanes::bits(accumulator), Lanes::broadcast(0x7F800000u));
     const Words field = Lanes::max_words(exponent_field<Q>(bytes), own);
     exponent = Lanes::or_(exponent, exponent_byte<Q>(field));
-    sum[Q] = Lanes::add_truncated(start_value(field), accumulator);
+    base[Q] = start_value(field);
+    sum[Q] = Lanes::add_truncated(base[Q], accumulator);
   }
 
   static void count_inexact_negatives(const PackedA& a, const PackedB& b, int64_t k,
@@ -194,19 +200,17 @@ class Block {
     }
   }
 
-  static void finish(Words exponent, Words counts, const Floats (&sum)[4], float* c) {
-    finish_one<0>(exponent, counts, sum, c);
-    finish_one<1>(exponent, counts, sum, c);
-    finish_one<2>(exponent, counts, sum, c);
-    finish_one<3>(exponent, counts, sum, c);
+  static void finish(const Floats (&base)[4], Words counts, const Floats (&sum)[4], float* c) {
+    finish_one<0>(base, counts, sum, c);
+    finish_one<1>(base, counts, sum, c);
+    finish_one<2>(base, counts, sum, c);
+    finish_one<3>(base, counts, sum, c);
   }
   template <int Q>
-  static void finish_one(Words exponent, Words counts, const Floats (&sum)[4], float* c) {
+  static void finish_one(const Floats (&base)[4], Words counts, const Floats (&sum)[4], float* c) {
     const Floats corrected =
         Lanes::floats(Lanes::add_words(Lanes::bits(sum[Q]), count_word<Q>(counts)));
-    const Floats result =
-        Lanes::subtract_exact(corrected, start_value(exponent_field<Q>(exponent)));
-    Lanes::store_floats(c + Q * Lanes::kFloats, result);
+    Lanes::store_floats(c + Q * Lanes::kFloats, Lanes::subtract_exact(corrected, base[Q]));
   }
 };
 

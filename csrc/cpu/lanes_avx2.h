@@ -53,7 +53,7 @@ struct Lanes {
     return _mm256_sub_epi8(counts, _mm256_cmpgt_epi8(y, x));
   }
 
-  // Byte i of each 16-byte part of `table` for each index byte i < 16 (upper bit clear).
+  // Byte i of each 16-byte part of `table` for each index byte i < 16, 0 for index bytes from 0x80.
   static Words lookup_bytes(Words table, Words index) { return _mm256_shuffle_epi8(table, index); }
   static Words repeat_part(const uint8_t (&part)[16]) {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(part)));

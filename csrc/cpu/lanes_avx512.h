@@ -59,7 +59,7 @@ struct Lanes {
                                 _mm512_set1_epi8(-1));
   }
 
-  // Byte i of each 16-byte part of `table` for each index byte i < 16 (upper bit clear).
+  // Byte i of each 16-byte part of `table` for each index byte i < 16, 0 for index bytes from 0x80.
   static Words lookup_bytes(Words table, Words index) { return _mm512_shuffle_epi8(table, index); }
   static Words repeat_part(const uint8_t (&part)[16]) {
     return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(part)));

@@ -1,0 +1,138 @@
+"""Which backends there are, how one is asked for, and what happens where it cannot run."""
+
+import re
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gemms import finite_codes, gemm
+from processes import output_of, run_python, start_python
+
+from mmaemu_jax import _native, backends
+from mmaemu_jax.errors import BackendFallbackWarning, BackendUnavailableError
+from mmaemu_jax.testing import assert_bitwise_equal
+
+A, B = finite_codes(1, (5, 48)), finite_codes(2, (7, 48))
+
+
+def usable_kernels() -> list[str]:
+    return [name for name, usable, _ in _native.cpu_targets() if usable]
+
+
+def test_status():
+    status = {s.name: s for s in backends.backends_status()}
+    kernels = [f"cpu:{name}" for name, _, _ in _native.cpu_targets()]
+    assert list(status) == ["cpu", *kernels, "reference", "cuda"]
+    assert kernels[-1] == "cpu:scalar"
+    for name in ("cpu", "cpu:scalar", "reference"):
+        assert status[name].usable
+    for s in status.values():
+        assert s.usable != bool(s.why_not), "whatever cannot run says why"
+
+
+@pytest.mark.parametrize("backend", ["auto", "cpu", "cpu:scalar", "reference"])
+def test_usable_backends_are_accepted(backend):
+    backends.check_backend("f", backend)
+    assert_bitwise_equal(gemm(A, B, backend=backend), gemm(A, B))
+
+
+@pytest.mark.parametrize("backend", ["gpu", "cpu:", "cpu:sse", "CPU", "", "auto "])
+def test_unknown_backends(backend):
+    with pytest.raises(ValueError, match=re.escape(f"f: Unknown backend {backend!r}")) as caught:
+        backends.check_backend("f", backend)
+    for known in ("auto", "cpu:scalar", "reference", "cuda"):
+        assert known in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", [None, 1, b"cpu", ["cpu"]])
+def test_a_backend_is_a_string(backend):
+    name = type(backend).__name__
+    with pytest.raises(TypeError, match=rf"^f: backend must be a string, got {name}\."):
+        backends.check_backend("f", backend)
+
+
+def test_backends_that_cannot_run(monkeypatch):
+    with pytest.raises(BackendUnavailableError, match="'cuda' cannot run here.*Ways out: backend="):
+        backends.check_backend("f", "cuda")
+    lacking = [("avx512", False, "this processor lacks AVX-512"), ("scalar", True, "")]
+    monkeypatch.setattr(_native, "cpu_targets", lambda: lacking)
+    with pytest.raises(BackendUnavailableError, match="cannot run here: this processor lacks AVX"):
+        backends.check_backend("f", "cpu:avx512")
+
+
+def test_the_kernel_that_a_backend_means(monkeypatch):
+    assert backends.cpu_kernel("cpu:avx2") == "avx2"
+    monkeypatch.setattr(backends.config, "CPU_TARGET", None)
+    assert [backends.cpu_kernel(b) for b in ("auto", "cpu")] == ["auto", "auto"]
+    monkeypatch.setattr(backends.config, "CPU_TARGET", "avx2")
+    assert [backends.cpu_kernel(b) for b in ("auto", "cpu")] == ["avx2", "avx2"]
+    assert backends.cpu_kernel("cpu:scalar") == "scalar", "an explicit kernel wins"
+
+
+# ------------------------------------------------------------------ MMAEMU_JAX_CPU_TARGET
+
+TARGET_PROGRAM = """
+import jax, numpy as np
+from test_backends import A, B, gemm
+hlo = jax.jit(gemm).lower(A, B).as_text()
+print([name for name in ("auto", "scalar", "avx2", "avx512") if f'kernel = "{name}"' in hlo])
+print(np.asarray(gemm(A, B)).tobytes().hex())
+"""
+
+
+def test_forced_cpu_target():
+    names = ["", *usable_kernels()]
+    started = [start_python(TARGET_PROGRAM, MMAEMU_JAX_CPU_TARGET=name) for name in names]
+    desired = np.asarray(gemm(A, B)).tobytes().hex()
+    for name, process in zip(names, started, strict=True):
+        kernel, bits = output_of(process).splitlines()
+        assert kernel == str([name or "auto"])
+        assert bits == desired
+
+
+def test_forced_cpu_target_that_does_not_exist():
+    program = TARGET_PROGRAM.replace("print(np", "run = lambda: (np").rstrip() + "\n"
+    program += "try:\n  run()\nexcept jax.errors.JaxRuntimeError as e:\n  print(e)\n"
+    text = run_python(program, MMAEMU_JAX_CPU_TARGET="avx1024")
+    assert "INVALID_ARGUMENT: mmaemu_jax: kernel avx1024 is unknown or cannot run" in text
+
+
+# ------------------------------------------------------------------ platforms without kernels
+
+
+def lower_for(platform: str, backend: str) -> str:
+    program = jax.jit(lambda a, b: gemm(a, b, backend=backend) + gemm(a, b, backend=backend))
+    return program.trace(A, B).lower(lowering_platforms=(platform,)).as_text()
+
+
+def test_another_platform_gets_the_reference_and_a_warning():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        hlo = lower_for("tpu", "auto")
+    assert [w.category for w in caught] == [BackendFallbackWarning]
+    assert re.search("no kernels for tpu;.*Ways out:", str(caught[0].message))
+    assert _native.GEMM_TARGET not in hlo
+    assert "f64" in hlo
+
+
+def test_asking_for_the_reference_does_not_warn():
+    assert _native.GEMM_TARGET not in lower_for("tpu", "reference")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cpu:scalar"])
+def test_kernels_asked_for_on_another_platform(backend):
+    with pytest.raises(BackendUnavailableError, match=f"'{backend}' .*for tpu.*Ways out: backend="):
+        lower_for("tpu", backend)
+
+
+def test_export_for_several_platforms():
+    """Each platform gets what it can run, in one program."""
+    program = jax.jit(lambda a, b: gemm(a, b))
+    allowed = [jax.export.DisabledSafetyCheck.custom_call(_native.GEMM_TARGET)]
+    export = jax.export.export(program, platforms=("cpu", "tpu"), disabled_checks=allowed)
+    with pytest.warns(BackendFallbackWarning, match="no kernels for tpu"):
+        exported = export(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (A, B)))
+    assert _native.GEMM_TARGET in exported.mlir_module()
+    assert_bitwise_equal(exported.call(jnp.asarray(A), jnp.asarray(B)), gemm(A, B))
