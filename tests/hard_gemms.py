@@ -10,7 +10,7 @@ from gemms import finite_codes, gemm
 from mmaemu_jax.accumulate import AccumulationPlan
 from mmaemu_jax.epilogue import OUTPUT_DTYPES
 from mmaemu_jax.formats import E5M2
-from mmaemu_jax.testing.cases import hard_scales
+from mmaemu_jax.testing import hard_scales
 
 SCALES = np.array(hard_scales(), np.uint32).view(np.float32)
 M, N, K = 2, 3, 48

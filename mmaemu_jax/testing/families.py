@@ -58,22 +58,26 @@ def uniform(rng, fmt_a, fmt_b, m, n, k) -> Operands:
 
 
 def subnormal(rng, fmt_a, fmt_b, m, n, k) -> Operands:
-    """Subnormal codes of both signs: breaks a renormalised exponent (R2, R3) and flushing."""
-    a, b = (m, k), (n, k)
-    return (
-        _fractions(rng, fmt_a, a) | _signs(rng, a),
-        _fractions(rng, fmt_b, b) | _signs(rng, b),
-    )
+    """Subnormal codes against subnormal ones (even columns) and against any (odd columns): breaks
+    a subnormal's exponent below emin (R2) and flushing."""
+    a = _fractions(rng, fmt_a, (m, k)) | _signs(rng, (m, k))
+    b = _with_exponents(rng, fmt_b, rng.integers(fmt_b.emin, _emax(fmt_b) + 1, (n, k)))
+    b[::2] = _fractions(rng, fmt_b, b[::2].shape) | _signs(rng, b[::2].shape)
+    return a, b
 
 
 def sparse_signed_zeros(rng, fmt_a, fmt_b, m, n, k) -> Operands:
-    """Mostly zeros of both signs: breaks zeros that lend an exponent (R3) or a sign (R7)."""
+    """Few small products among zeros of both signs, and large values that meet zeros only: breaks
+    zeros that lend an exponent (R3) or a sign (R7)."""
 
-    def sparse(fmt, shape):
-        codes = _with_exponents(rng, fmt, rng.integers(fmt.emin, _emax(fmt) + 1, shape))
-        return np.where(rng.random(shape) < 0.3, codes, codes & _SIGN)
+    def sparse(fmt, shape, large):
+        small = _with_exponents(rng, fmt, rng.integers(fmt.emin, fmt.emin + 4, shape))
+        codes = np.where(rng.random(shape) < 0.4, small, small & _SIGN)
+        codes[:, 1::2] &= _SIGN
+        codes[:, large::4] |= _largest(fmt)
+        return codes
 
-    return sparse(fmt_a, (m, k)), sparse(fmt_b, (n, k))
+    return sparse(fmt_a, (m, k), 1), sparse(fmt_b, (n, k), 3)
 
 
 def cancelling_halves(rng, fmt_a, fmt_b, m, n, k) -> Operands:
@@ -98,12 +102,12 @@ def cancel_in_block(rng, fmt_a, fmt_b, m, n, k) -> Operands:
 
 
 def dominant_exponent(rng, fmt_a, fmt_b, m, n, k) -> Operands:
-    """One large product per 16 positions over small ones at every distance: breaks the width of
+    """One large product per 16 positions over small ones 2^6 to 2^16 below: breaks the width of
     the alignment and its truncation (R5)."""
     position = rng.integers(0, 16)
 
     def mixed(fmt, shape):
-        exponents = rng.integers(fmt.emin, 1, shape)
+        exponents = _emax(fmt) - rng.integers(3, 9, shape)
         exponents[:, position::16] = _emax(fmt)
         return _with_exponents(rng, fmt, exponents)
 
@@ -149,7 +153,7 @@ def accumulator_dominates(rng, fmt_a, fmt_b, m, n, k) -> Operands:
     a = _with_exponents(rng, fmt_a, rng.integers(-4, 1, (m, k)))
     b = _with_exponents(rng, fmt_b, rng.integers(-4, 1, (n, k)))
     width = max(1, k // 32)
-    for first, sign in ((0, 0), (k // 2, _SIGN)):
+    for first, sign in ((0, 0), (k * 2 // 3, _SIGN)):
         a[:, first : first + width] = _largest(fmt_a) | sign
         b[:, first : first + width] = _largest(fmt_b)
     return a, b
