@@ -78,7 +78,8 @@ def make_plan(
         raise ValueError("make_plan: a split needs a split rule.")
     if chunk % rule.tile_k:
         raise ValueError(f"make_plan: tile_k {rule.tile_k} must divide slow_chunk {chunk}.")
-    return AccumulationPlan(chunk, split.S, rule.tile_k, rule.interleaved, split.scheme == "pairwise")
+    pairwise = split.scheme == "pairwise"
+    return AccumulationPlan(chunk, split.S, rule.tile_k, rule.interleaved, pairwise)
 
 
 #: What dot uses: one chain over all of K, from c (R9).

@@ -19,8 +19,8 @@ from mmaemu_jax.arguments import (
     output_dtype_argument,
     preset_argument,
 )
-from mmaemu_jax.call import scaled_mm_call
 from mmaemu_jax.backends import check_backend
+from mmaemu_jax.call import scaled_mm_call
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import format_of
 from mmaemu_jax.instruction import Preset

@@ -51,6 +51,4 @@ def message(what: str, ways_out: Iterable[str] = ()) -> str:
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *ways_out: str) -> ValueError:
     """The error for a name that is not in a registry."""
-    return ValueError(
-        message(f"Unknown {kind} {name!r}; known: {', '.join(known)}.", ways_out)
-    )
+    return ValueError(message(f"Unknown {kind} {name!r}; known: {', '.join(known)}.", ways_out))

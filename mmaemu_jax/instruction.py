@@ -65,7 +65,7 @@ class Preset:
     provenance: str = "user-defined"
 
     def __post_init__(self):
-        self.model  # checks the numbers
+        _ = self.model  # its constructor checks the numbers
         if self.slow_chunk is not None and (
             isinstance(self.slow_chunk, bool) or not isinstance(self.slow_chunk, int)
         ):
@@ -85,21 +85,38 @@ class Preset:
 
     @property
     def maturity(self) -> str:
-        """"validated" (replayed or inherited) or "experimental" (it warns)."""
+        """ "validated" (replayed or inherited) or "experimental" (it warns)."""
         return "experimental" if self.evidence == "experimental" else "validated"
 
 
 ADA = Preset(
-    "ada", nfma=16, frac=13, frac_out=13, min_exp=-132, slow_chunk=128, evidence="replayed",
+    "ada",
+    nfma=16,
+    frac=13,
+    frac_out=13,
+    min_exp=-132,
+    slow_chunk=128,
+    evidence="replayed",
     provenance="RTX 4060 mma.sync and cuBLASLt 12.8.3.14 recordings (rtx4060_*); toolbox Ada, L40S",
 )
 HOPPER = Preset(
-    "hopper", nfma=32, frac=13, frac_out=13, min_exp=-132, slow_chunk=128, evidence="inherited",
+    "hopper",
+    nfma=32,
+    frac=13,
+    frac_out=13,
+    min_exp=-132,
+    slow_chunk=128,
+    evidence="inherited",
     provenance="mmaemu 0.1.0's H100 PCIe replay (cuBLASLt 12.8.3.14), h100_oracle; "
     "the instruction with c = 0 is replayed from the toolbox's H100 and H200 vectors",
 )
 B200_MMA_SYNC = Preset(
-    "b200_mma_sync", nfma=32, frac=25, frac_out=23, min_exp=-133, late_c=True,
+    "b200_mma_sync",
+    nfma=32,
+    frac=25,
+    frac_out=23,
+    min_exp=-133,
+    late_c=True,
     provenance="toolbox B200 vectors (mma.sync rewritten to HMMA); not the native B200 FP8 path",
 )
 

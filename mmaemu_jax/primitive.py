@@ -116,7 +116,7 @@ def _batch_size(sizes):
     return other_than_one[0] if other_than_one else 1
 
 
-# ---------------------------------------------------------------------------------- transformations
+# --------------------------------------------------------------------------------- transformations
 
 
 def _batch(operands, dims, *, params: GemmParams):
@@ -152,7 +152,7 @@ def _refuse_differentiation(*_: Any, **__: Any):
 
 ad.primitive_jvps[scaled_mm_p] = _refuse_differentiation
 
-# ------------------------------------------------------------------------------------------ lowering
+# ---------------------------------------------------------------------------------------- lowering
 
 
 def _ffi_attributes(params: GemmParams) -> dict[str, Any]:
@@ -258,7 +258,8 @@ def _lower_elsewhere(ctx, *operands, params: GemmParams):
     if params.backend.startswith("cpu"):
         raise BackendUnavailableError(
             message(
-                f"scaled_mm: backend {params.backend!r} was asked for in a program for {platforms}.",
+                f"scaled_mm: backend {params.backend!r} was asked for in a program for "
+                f"{platforms}.",
                 ["backend='auto'", "jax.jit under jax.default_device(jax.devices('cpu')[0])"],
             )
         )

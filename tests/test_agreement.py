@@ -11,7 +11,18 @@ import pathlib
 
 import agreement_census
 import pytest
-from agreement_cells import ALL, EVERY, MODELS, OUTPUTS, PLANS, Cell, Output, Problem
+from agreement_cells import (
+    ALL,
+    COSTLY,
+    EVERY,
+    MODELS,
+    OUTPUTS,
+    PLANS,
+    PRESETS,
+    Cell,
+    Output,
+    Problem,
+)
 from gemms import FORMAT_PAIRS
 from implementations import Implementation, implementations, run_backend
 
@@ -23,18 +34,17 @@ OUTPUTS_PER_CELL = 3
 
 
 @functools.lru_cache(maxsize=4)
-def problem_and_answer(cell: Cell, outputs: tuple[Output, ...], seed: int):
-    problem = Problem(cell, seed)
+def problem_and_answer(cell: Cell, outputs: tuple[Output, ...], seed: int, shape=None):
+    problem = Problem(cell, seed, shape)
     return problem, run_backend("cpu:scalar", problem, outputs)
 
 
-def compare(implementation: Implementation, cell: Cell, outputs, seed: int) -> int:
+def compare(row: Implementation, cell: Cell, outputs, seed: int, shape=None) -> int:
     """Asserts agreement; returns how many values were compared."""
-    problem, answers = problem_and_answer(cell, outputs, seed)
-    results = implementation.run(problem, outputs)
+    problem, answers = problem_and_answer(cell, outputs, seed, shape)
+    results = row.run(problem, outputs)
     for output, result, answer in zip(outputs, results, answers, strict=True):
-        desired = answer[implementation.part]
-        assert_bitwise_equal(result, desired, err_msg=f"{cell}, {output}, seed {seed}:")
+        assert_bitwise_equal(result, answer[row.part], err_msg=f"{cell}, {output}, seed {seed}:")
     return sum(result.size for result in results)
 
 
@@ -48,14 +58,14 @@ def matrix(cells):
     ]
 
 
-def run_or_skip(row: Implementation) -> None:
+def skip_if_unavailable(row: Implementation) -> None:
     if row.why_not:
         pytest.skip(f"{row.name}: {row.why_not}")
 
 
 @pytest.mark.parametrize(("row", "cell"), matrix(EVERY))
 def test_agreement(row, cell, record_property):
-    run_or_skip(row)
+    skip_if_unavailable(row)
     outputs = cell.outputs(OUTPUTS_PER_CELL if row.cells is EVERY else 1)
     compared = compare(row, cell, outputs, seed=0)
     record_property("agreement", agreement_census.row(row.name, cell, outputs, compared))
@@ -64,9 +74,17 @@ def test_agreement(row, cell, record_property):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("row", "cell"), matrix(ALL))
 def test_agreement_everywhere(row, cell, record_property):
-    run_or_skip(row)
+    skip_if_unavailable(row)
     compared = sum(compare(row, cell, OUTPUTS, seed) for seed in range(1, 4))
     record_property("agreement", agreement_census.row(row.name, cell, OUTPUTS, compared))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("cell", [c for c in COSTLY if c.model_name in PRESETS[:2]], ids=str)
+def test_kernels_on_several_tiles(cell):
+    for row in IMPLEMENTATIONS:
+        if row.name.startswith("cpu:") and not row.why_not:
+            compare(row, cell, cell.outputs(1), seed=4, shape=(70, 530, 1450))
 
 
 def test_every_row_has_its_share():

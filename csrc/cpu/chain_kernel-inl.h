@@ -71,8 +71,9 @@ Lanes::Words count_word(Lanes::Words bytes) {
   if constexpr (Q == 3) return Lanes::template shift_right<24>(bytes);
   if constexpr (Q != 3) {
     constexpr uint8_t kNone = 0x80;
-    static constexpr uint8_t kPattern[16] = {Q,     kNone, kNone, kNone, Q + 4,  kNone, kNone, kNone,
-                                             Q + 8, kNone, kNone, kNone, Q + 12, kNone, kNone, kNone};
+    static constexpr uint8_t kPattern[16] = {Q,      kNone, kNone, kNone, Q + 4, kNone,
+                                             kNone,  kNone, Q + 8, kNone, kNone, kNone,
+                                             Q + 12, kNone, kNone, kNone};
     return Lanes::lookup_bytes(bytes, Lanes::repeat_part(kPattern));
   }
 }
@@ -86,8 +87,8 @@ inline Lanes::Floats start_value(Lanes::Words field) {
 // A low-bit byte (sign in bit 7) below this, as signed bytes: negative and not on the grid.
 inline Lanes::Words inexact_negative_limit(Lanes::Words exponent) {
   constexpr uint32_t kGridOffset = kFp32.bias + kFrac - 2 * kLowBias;
-  const Lanes::Words above_grid = Lanes::subtract_bytes_saturating(
-      exponent, Lanes::broadcast(0x01010101u * kGridOffset));
+  const Lanes::Words above_grid =
+      Lanes::subtract_bytes_saturating(exponent, Lanes::broadcast(0x01010101u * kGridOffset));
   return Lanes::or_(Lanes::min_bytes(above_grid, Lanes::broadcast(0x01010101u * kLowLimit)),
                     Lanes::broadcast(0x80808080u));
 }
@@ -127,11 +128,11 @@ class Block {
       for (int p = 0; p < 4; ++p) {
         const int64_t i = 4 * j + p;
         const int64_t at = j + p * Lanes::kFloats;
-      const Words column = Lanes::load(b.exponent + (k + i) * kPanel);
-      for (int r = 0; r < kRows; ++r) {
-        const Words row = Lanes::broadcast(a.exponent[r * a.stride + first + at]);
-        largest[r] = Lanes::max_bytes(largest[r], Lanes::add_bytes(row, column));
-      }
+        const Words column = Lanes::load(b.exponent + (k + i) * kPanel);
+        for (int r = 0; r < kRows; ++r) {
+          const Words row = Lanes::broadcast(a.exponent[r * a.stride + first + at]);
+          largest[r] = Lanes::max_bytes(largest[r], Lanes::add_bytes(row, column));
+        }
       }
     }
   }
@@ -169,33 +170,32 @@ class Block {
       for (int p = 0; p < 4; ++p) {
         const int64_t i = 4 * j + p;
         const int64_t at = j + p * Lanes::kFloats;
-      const Words column = Lanes::load(b.low + (k + i) * kPanel);
-      for (int r = 0; r < kRows; ++r) {
-        const Words row = Lanes::broadcast(a.low[r * a.stride + first + at]);
-        counts[r] = Lanes::count_less(counts[r], Lanes::add_bytes(row, column), limit[r]);
-      }
+        const Words column = Lanes::load(b.low + (k + i) * kPanel);
+        for (int r = 0; r < kRows; ++r) {
+          const Words row = Lanes::broadcast(a.low[r * a.stride + first + at]);
+          counts[r] = Lanes::count_less(counts[r], Lanes::add_bytes(row, column), limit[r]);
+        }
       }
     }
   }
 
-  static void multiply_add(const PackedA& a, const PackedB& b, int64_t k,
-                           Floats (&sum)[kRows][4]) {
+  static void multiply_add(const PackedA& a, const PackedB& b, int64_t k, Floats (&sum)[kRows][4]) {
     const int64_t first = position_of(k);
     for (int j = 0; j < kNfma / 4; ++j) {
 #pragma GCC unroll 4
       for (int p = 0; p < 4; ++p) {
         const int64_t i = 4 * j + p;
         const int64_t at = j + p * Lanes::kFloats;
-      Floats column[4];
-      for (int q = 0; q < 4; ++q) {
-        column[q] = Lanes::load_floats(b.values + (k + i) * kPanel + q * Lanes::kFloats);
-      }
-      for (int r = 0; r < kRows; ++r) {
-        const Floats row = Lanes::broadcast_float(a.values[r * a.stride + first + at]);
+        Floats column[4];
         for (int q = 0; q < 4; ++q) {
-          sum[r][q] = Lanes::multiply_add_toward_zero(row, column[q], sum[r][q]);
+          column[q] = Lanes::load_floats(b.values + (k + i) * kPanel + q * Lanes::kFloats);
         }
-      }
+        for (int r = 0; r < kRows; ++r) {
+          const Floats row = Lanes::broadcast_float(a.values[r * a.stride + first + at]);
+          for (int q = 0; q < 4; ++q) {
+            sum[r][q] = Lanes::multiply_add_toward_zero(row, column[q], sum[r][q]);
+          }
+        }
       }
     }
   }

@@ -11,8 +11,8 @@ std::vector<TargetStatus> detect_targets() {
 #if defined(MMAEMU_X86_TARGETS)
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  list.push_back({&avx512_target(), avx512,
-                  avx512 ? "" : "this processor lacks AVX-512 F, BW, DQ or VL"});
+  list.push_back(
+      {&avx512_target(), avx512, avx512 ? "" : "this processor lacks AVX-512 F, BW, DQ or VL"});
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("f16c");
   list.push_back({&avx2_target(), avx2, avx2 ? "" : "this processor lacks AVX2, FMA or F16C"});

@@ -59,9 +59,9 @@ inline uint16_t to_fp16(uint32_t y) {
 template <bool kIsE5M2>
 inline uint8_t to_fp8(uint32_t y) {
   constexpr FloatFormat kFormat = kIsE5M2 ? kE5M2 : kE4M3;
-  constexpr uint32_t kMax = round_to_nearest_even(
-      kFp32, false, decode(kFormat, kFormat.max_finite).significand,
-      decode(kFormat, kFormat.max_finite).exponent - kFormat.mantissa_bits);
+  constexpr uint32_t kMax =
+      round_to_nearest_even(kFp32, false, decode(kFormat, kFormat.max_finite).significand,
+                            decode(kFormat, kFormat.max_finite).exponent - kFormat.mantissa_bits);
   const uint32_t magnitude = magnitude_of(y);
   const uint32_t bounded = magnitude < kMax ? magnitude : kMax;
   const uint32_t code =

@@ -140,8 +140,8 @@ constexpr int64_t kMinProductsForThreads = 1 << 18;
 }  // namespace
 
 void run_gemm(const GemmProblem& problem, const KernelTarget& target, TaskPool& pool) {
-  const int64_t batches = std::accumulate(problem.batch.begin(), problem.batch.end(), int64_t{1},
-                                          std::multiplies<>());
+  const int64_t batches =
+      std::accumulate(problem.batch.begin(), problem.batch.end(), int64_t{1}, std::multiplies<>());
   if (batches == 0 || problem.m == 0 || problem.n == 0) return;
   if (problem.k == 0 && problem.c == nullptr) {  // R15: +0 in every output format, no epilogue
     const int64_t bytes = batches * problem.m * problem.n * (problem.fmt_out.bits() / 8);

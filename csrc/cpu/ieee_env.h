@@ -19,9 +19,9 @@ namespace mmaemu::cpu {
 
 inline uint64_t read_fp_control() { return _mm_getcsr(); }
 inline void write_fp_control(uint64_t value) { _mm_setcsr(static_cast<uint32_t>(value)); }
-inline constexpr uint64_t kIeeeControl = 0x1F80;         // masks set, no FTZ, no DAZ, nearest even
-inline constexpr uint64_t kTowardZeroControl = 0x7F80;   // as above, rounding toward zero
-inline constexpr uint64_t kFlushMask = 0x8040;           // FTZ and DAZ
+inline constexpr uint64_t kIeeeControl = 0x1F80;        // masks set, no FTZ, no DAZ, nearest even
+inline constexpr uint64_t kTowardZeroControl = 0x7F80;  // as above, rounding toward zero
+inline constexpr uint64_t kFlushMask = 0x8040;          // FTZ and DAZ
 
 #elif defined(__aarch64__)
 

@@ -55,8 +55,7 @@ struct Lanes {
   static Words subtract_bytes_saturating(Words x, Words y) { return _mm512_subs_epu8(x, y); }
   // counts + 1 in each byte where x < y, both signed.
   static Words count_less(Words counts, Words x, Words y) {
-    return _mm512_mask_sub_epi8(counts, _mm512_cmplt_epi8_mask(x, y), counts,
-                                _mm512_set1_epi8(-1));
+    return _mm512_mask_sub_epi8(counts, _mm512_cmplt_epi8_mask(x, y), counts, _mm512_set1_epi8(-1));
   }
 
   // Byte i of each 16-byte part of `table` for each index byte i < 16, 0 for index bytes from 0x80.

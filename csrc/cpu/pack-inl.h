@@ -20,7 +20,8 @@ struct DecodedBytes {
 
   explicit DecodedBytes(const uint8_t* codes) {
     const Words code = Lanes::load(codes);
-    magnitude = Lanes::bytes_up_to(Lanes::and_(code, all_bytes(0x7F)), all_bytes(kFormat.max_finite));
+    magnitude =
+        Lanes::bytes_up_to(Lanes::and_(code, all_bytes(0x7F)), all_bytes(kFormat.max_finite));
     sign = Lanes::and_(code, all_bytes(0x80));
   }
 
@@ -58,10 +59,10 @@ struct DecodedBytes {
   Lanes::Floats values() const {
     constexpr int kShift = kFp32.mantissa_bits - kFormat.mantissa_bits;
     constexpr uint32_t kMoveBias = static_cast<uint32_t>(2 * kFp32.bias - kFormat.bias) << 23;
-    const Words one = Lanes::and_(Lanes::template shift_right<8 * Q>(magnitude),
-                                  Lanes::broadcast(0x7F));
-    const Words sign_bit = Lanes::and_(Lanes::template shift_left<24 - 8 * Q>(sign),
-                                       Lanes::broadcast(0x80000000u));
+    const Words one =
+        Lanes::and_(Lanes::template shift_right<8 * Q>(magnitude), Lanes::broadcast(0x7F));
+    const Words sign_bit =
+        Lanes::and_(Lanes::template shift_left<24 - 8 * Q>(sign), Lanes::broadcast(0x80000000u));
     const Words bits = Lanes::or_(Lanes::template shift_left<kShift>(one), sign_bit);
     return Lanes::multiply_exact(Lanes::floats(bits), Lanes::floats(Lanes::broadcast(kMoveBias)));
   }
@@ -70,8 +71,9 @@ struct DecodedBytes {
 // Byte q of each dword in all four of its bytes.
 template <int Q>
 Lanes::Words repeat_byte(Lanes::Words x) {
-  static constexpr uint8_t kPattern[16] = {Q,     Q,     Q,     Q,     Q + 4,  Q + 4,  Q + 4,  Q + 4,
-                                           Q + 8, Q + 8, Q + 8, Q + 8, Q + 12, Q + 12, Q + 12, Q + 12};
+  static constexpr uint8_t kPattern[16] = {Q,      Q,      Q,      Q,     Q + 4, Q + 4,
+                                           Q + 4,  Q + 4,  Q + 8,  Q + 8, Q + 8, Q + 8,
+                                           Q + 12, Q + 12, Q + 12, Q + 12};
   return Lanes::lookup_bytes(x, Lanes::repeat_part(kPattern));
 }
 

@@ -1,5 +1,5 @@
-// How operands look to the chain kernel: per element its value, an exponent byte and a low-bit byte.
-// The encodings and the bounds that make byte arithmetic on them exact.
+// How operands look to the chain kernel: per element its value, an exponent byte and a low-bit
+// byte. The encodings and the bounds that make byte arithmetic on them exact.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +46,7 @@ static_assert(kEmax + kExponentBiasB < kMinAccumulator + kFp32.bias,
 
 // |c| < 2^(E+1) and |product| < 2^(E+2), so the sum stays within 2^(E + kHeadroom - 1) of its start
 // and never leaves the binade whose ulp is the grid.
-constexpr bool sum_keeps_its_binade(int nfma) {
-  return 4 * nfma + 2 < (1 << (kHeadroom - 1));
-}
+constexpr bool sum_keeps_its_binade(int nfma) { return 4 * nfma + 2 < (1 << (kHeadroom - 1)); }
 
 inline bool runs_in_fp32(const InstructionModel& model, int nfma) {
   return model.nfma == nfma && model.frac == kFrac && model.frac_out == kFrac && !model.late_c &&

@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "cpu/ieee_env.h"
 
@@ -46,7 +47,7 @@ struct Work {
     if (done == 0) return;
     const std::lock_guard<std::mutex> lock(mutex);
     finished += done;
-    if (caught && !error) error = caught;
+    if (caught && !error) error = std::move(caught);
     if (finished == tasks) all_done.notify_all();
   }
 
@@ -78,7 +79,8 @@ void parallel_for(TaskPool& pool, int64_t tasks,
   work->drain(0);
   std::unique_lock<std::mutex> lock(work->mutex);
   work->all_done.wait(lock, [&] { return work->finished == work->tasks; });
-  if (work->error) std::rethrow_exception(work->error);
+  // Moved out, so that the exception is destroyed in this thread.
+  if (work->error) std::rethrow_exception(std::move(work->error));
 }
 
 }  // namespace mmaemu::cpu

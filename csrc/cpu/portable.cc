@@ -42,10 +42,9 @@ void accumulate_tile(const TileProblem& t, TileScratch*) {
       const uint8_t* b = t.b + j * t.b_stride_n;
       uint32_t c = t.c == nullptr ? 0 : t.c[i * t.c_stride_m + j];
       if (is_nan_fp32(c) || is_inf_fp32(c)) c = 0;
-      t.acc[i * t.acc_stride_m + j] =
-          accumulate(t.model, t.plan, c, t.k, [&](int64_t k) {
-            return multiply_exact(t.fmt_a, codes_a[a[k]], t.fmt_b, codes_b[b[k * t.b_stride_k]]);
-          });
+      t.acc[i * t.acc_stride_m + j] = accumulate(t.model, t.plan, c, t.k, [&](int64_t k) {
+        return multiply_exact(t.fmt_a, codes_a[a[k]], t.fmt_b, codes_b[b[k * t.b_stride_k]]);
+      });
     }
   }
 }
@@ -62,8 +61,8 @@ void finish_row(const Epilogue& epilogue, const uint32_t* acc, int64_t count, vo
 }  // namespace
 
 const KernelTarget& portable_target() {
-  static constexpr KernelTarget kTarget{"scalar",        {64, 64, 1},     runs_everything,
-                                        no_scratch,      accumulate_tile, finish_row};
+  static constexpr KernelTarget kTarget{"scalar",   {64, 64, 1},     runs_everything,
+                                        no_scratch, accumulate_tile, finish_row};
   return kTarget;
 }
 

@@ -13,13 +13,12 @@
 namespace mmaemu::cpu {
 
 const KernelTarget& avx2_target() {
-  static constexpr KernelTarget kTarget{
-      "avx2",
-      {avx2::kTileRows, avx2::kTileColumns, avx2::kPanel},
-      avx2::runs_tile,
-      avx2::make_scratch,
-      avx2::accumulate_tile,
-      avx2::finish_row};
+  static constexpr KernelTarget kTarget{"avx2",
+                                        {avx2::kTileRows, avx2::kTileColumns, avx2::kPanel},
+                                        avx2::runs_tile,
+                                        avx2::make_scratch,
+                                        avx2::accumulate_tile,
+                                        avx2::finish_row};
   return kTarget;
 }
 

@@ -13,13 +13,12 @@
 namespace mmaemu::cpu {
 
 const KernelTarget& avx512_target() {
-  static constexpr KernelTarget kTarget{
-      "avx512",
-      {avx512::kTileRows, avx512::kTileColumns, avx512::kPanel},
-      avx512::runs_tile,
-      avx512::make_scratch,
-      avx512::accumulate_tile,
-      avx512::finish_row};
+  static constexpr KernelTarget kTarget{"avx512",
+                                        {avx512::kTileRows, avx512::kTileColumns, avx512::kPanel},
+                                        avx512::runs_tile,
+                                        avx512::make_scratch,
+                                        avx512::accumulate_tile,
+                                        avx512::finish_row};
   return kTarget;
 }
 

@@ -141,8 +141,8 @@ class TileKernel {
         std::memcpy(codes + offset, source + k, static_cast<size_t>(length));
       });
       const auto pack = t_.fmt_a.has_infinity ? pack_row<true> : pack_row<false>;
-      pack(codes, whole_panels, s_.a_values.get() + row * kSegment, s_.a_exponent.get() + row * kSegment,
-           s_.a_low.get() + row * kSegment);
+      pack(codes, whole_panels, s_.a_values.get() + row * kSegment,
+           s_.a_exponent.get() + row * kSegment, s_.a_low.get() + row * kSegment);
     }
   }
 
@@ -230,8 +230,7 @@ class TileKernel {
       uint32_t* acc = t_.acc + row * t_.acc_stride_m;
       for (int64_t column = 0; column < t_.n; ++column) {
         const int64_t in_panel = column % kPanel;
-        const int64_t at =
-            column - in_panel + in_panel % 4 * Lanes::kFloats + in_panel / 4;
+        const int64_t at = column - in_panel + in_panel % 4 * Lanes::kFloats + in_panel / 4;
         std::memcpy(acc + column, state + at, 4);
       }
     }
@@ -243,8 +242,7 @@ class TileKernel {
 };
 
 inline bool runs_tile(const TileProblem& tile) {
-  return tile.c == nullptr &&
-         (runs_in_fp32(tile.model, 16) || runs_in_fp32(tile.model, 32));
+  return tile.c == nullptr && (runs_in_fp32(tile.model, 16) || runs_in_fp32(tile.model, 32));
 }
 
 inline std::unique_ptr<TileScratch> make_scratch() { return std::make_unique<Scratch>(); }

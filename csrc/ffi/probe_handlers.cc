@@ -65,11 +65,8 @@ ffi::Error probe(ffi::ThreadPool pool, ffi::Result<ffi::Buffer<ffi::U32>> out) {
 }  // namespace
 
 XLA_FFI_Error* fp_control_probe_handler(XLA_FFI_CallFrame* call_frame) {
-  static const auto* const kHandler = ffi::Ffi::Bind()
-                                          .Ctx<ffi::ThreadPool>()
-                                          .Ret<ffi::Buffer<ffi::U32>>()
-                                          .To(probe)
-                                          .release();
+  static const auto* const kHandler =
+      ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ret<ffi::Buffer<ffi::U32>>().To(probe).release();
   return kHandler->Call(call_frame);
 }
 

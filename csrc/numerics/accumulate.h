@@ -109,9 +109,8 @@ template <typename ProductAtK>
 MMAEMU_HD constexpr uint32_t accumulate(const InstructionModel& model, const AccumulationPlan& plan,
                                         uint32_t c_bits, int64_t k,
                                         const ProductAtK& product_at_k) {
-  return combine_splits(plan, [&](int64_t split) {
-    return run_split(model, plan, c_bits, k, split, product_at_k);
-  });
+  return combine_splits(
+      plan, [&](int64_t split) { return run_split(model, plan, c_bits, k, split, product_at_k); });
 }
 
 }  // namespace mmaemu

@@ -39,8 +39,8 @@ MMAEMU_HD constexpr Term accumulator_term(uint32_t c_bits) {
 MMAEMU_HD constexpr int64_t align(const Term& term, int alignment, int frac) {
   if (term.significand == 0) return 0;  // its exponent takes no part in the alignment (R3)
   const int shift = frac - term.fraction_bits - (alignment - term.exponent);
-  const uint64_t units = shift >= 0 ? term.significand << shift
-                                    : shift_right_truncate(term.significand, -shift);
+  const uint64_t units =
+      shift >= 0 ? term.significand << shift : shift_right_truncate(term.significand, -shift);
   return term.negative ? -static_cast<int64_t>(units) : static_cast<int64_t>(units);
 }
 

@@ -15,9 +15,8 @@ MMAEMU_HD constexpr uint32_t saturate_to_fp8(const FloatFormat& format, uint32_t
   const bool negative = (y_bits & kFp32.sign_bit()) != 0;
   const uint32_t sign = negative ? format.sign_bit() : 0;
   const Decoded max_finite = decode(format, format.max_finite);
-  const uint32_t max_as_fp32 =
-      round_to_nearest_even(kFp32, false, max_finite.significand,
-                            max_finite.exponent - format.mantissa_bits);
+  const uint32_t max_as_fp32 = round_to_nearest_even(kFp32, false, max_finite.significand,
+                                                     max_finite.exponent - format.mantissa_bits);
   if ((y_bits & ~kFp32.sign_bit()) >= max_as_fp32) return sign | format.max_finite;
   const Unpacked y = unpack_fp32(y_bits);
   return round_to_nearest_even(format, negative, y.magnitude, y.exponent);
@@ -56,10 +55,10 @@ MMAEMU_HD constexpr uint32_t apply_epilogue(const Epilogue& epilogue, uint32_t a
   return saturate_to_fp8(out, y);
 }
 
-static_assert(scale_accumulator(0, 0xBF800000u) == 0);                       // 0 * -1 is +0
-static_assert(scale_accumulator(0x7F800000u, 0) == kFp32.canonical_nan);     // Inf * 0
-static_assert(saturate_to_fp8(kE4M3, 0x7F800000u) == kE4M3.max_finite);      // Inf saturates
+static_assert(scale_accumulator(0, 0xBF800000u) == 0);                    // 0 * -1 is +0
+static_assert(scale_accumulator(0x7F800000u, 0) == kFp32.canonical_nan);  // Inf * 0
+static_assert(saturate_to_fp8(kE4M3, 0x7F800000u) == kE4M3.max_finite);   // Inf saturates
 static_assert(saturate_to_fp8(kE5M2, 0xFF800000u) == (0x80u | kE5M2.max_finite));
-static_assert(round_to_16_bits(kFp16, 0x477FF000u) == 0x7C00u);              // 65520 overflows
+static_assert(round_to_16_bits(kFp16, 0x477FF000u) == 0x7C00u);  // 65520 overflows
 
 }  // namespace mmaemu

@@ -18,8 +18,8 @@
 
 namespace mmaemu {
 
-// floor(log2(x)) of x > 0. CUDA's intrinsic is not constexpr, so device code counts by halving where
-// the compiler evaluates it (the static_asserts of these headers).
+// floor(log2(x)) of x > 0. CUDA's intrinsic is not constexpr, so device code counts by halving
+// where the compiler evaluates it (the static_asserts of these headers).
 MMAEMU_HD constexpr int floor_log2(uint64_t x) {
 #if defined(__CUDA_ARCH__)
   if (!__builtin_is_constant_evaluated()) return 63 - __clzll(static_cast<long long>(x));

@@ -13,8 +13,8 @@ class SpecialValue {
  public:
   MMAEMU_HD constexpr void add_product(const Decoded& a, const Decoded& b) {
     if (a.number_class == NumberClass::kFinite && b.number_class == NumberClass::kFinite) return;
-    if (a.number_class == NumberClass::kNan || b.number_class == NumberClass::kNan ||
-        is_zero(a) || is_zero(b)) {
+    if (a.number_class == NumberClass::kNan || b.number_class == NumberClass::kNan || is_zero(a) ||
+        is_zero(b)) {
       nan_ = true;  // a NaN code, or Inf * 0
     } else {
       add_infinity(a.negative != b.negative);

@@ -87,21 +87,23 @@ def _tile_bits(
     tile: Shape,
 ) -> Array:
     """Output bits of one tile."""
-    (batch_start, row, column), (batch, rows, columns) = start, tile
-    here = {name: x.batch_tile(batch_start, batch) for name, x in operands.items()}
+    (first, row, column), (batch, rows, columns) = start, tile
 
     def panel(name, first_row, size):
-        k = here[name].bits.shape[-1]
-        codes = here[name].cut((first_row, jnp.zeros_like(first_row)), (size, k))
+        operand = operands[name]
+        k = operand.bits.shape[-1]
+        codes = operand.cut((first, first_row, jnp.zeros_like(first)), (batch, size, k))
         return jnp.transpose(codes, (2, 0, 1))
 
     c = jnp.zeros(tile, jnp.float64)
-    if "c" in here:
-        c = _f64.f32_value(here["c"].cut((row, column), (rows, columns)))
+    if "c" in operands:
+        c = _f64.f32_value(operands["c"].cut((first, row, column), tile))
     a, b = panel("a", row, rows), panel("b", column, columns)
     acc = accumulate.run_plan(a, b, formats, c, model, plan)
     scales = {
-        name: x.cut((), ())[:, None, None] for name, x in here.items() if name.startswith("scale")
+        name: x.cut((first,), (batch,))[:, None, None]
+        for name, x in operands.items()
+        if name.startswith("scale")
     }
     return epilogue.apply(acc, out_dtype=out_dtype, **scales)
 

@@ -20,10 +20,13 @@ _PANEL_BYTES = 1 << 24
 
 
 class Operand(NamedTuple):
-    """Bits ``[own batch, ...]`` and, as ``[B]``, which of them each batch element uses."""
+    """Bits ``[own batch, ...]`` and, as ``[B]``, which of them each batch element uses.
+
+    None instead of that map means each its own.
+    """
 
     bits: Array
-    where: Array
+    where: Array | None
 
     @classmethod
     def of(cls, x: Array, batch: tuple[int, ...]) -> "Operand":
@@ -31,21 +34,21 @@ class Operand(NamedTuple):
         own = x.shape[: len(batch)]
         unsigned = jnp.uint8 if x.dtype.itemsize == 1 else jnp.uint32
         bits = lax.bitcast_convert_type(x, unsigned)
-        where = np.broadcast_to(np.arange(math.prod(own)).reshape(own), batch)
         bits = bits.reshape(math.prod(own), *x.shape[len(batch) :])
+        if own == batch:
+            return cls(bits, None)
+        where = np.broadcast_to(np.arange(math.prod(own)).reshape(own), batch)
         return cls(bits, jnp.asarray(where.reshape(-1)))
 
-    def batch_tile(self, start, size: int) -> "Operand":
-        """The same operand for batch elements start..start+size-1 only."""
-        return Operand(self.bits, lax.dynamic_slice(self.where, (start,), (size,)))
-
     def cut(self, start: tuple, size: tuple[int, ...]) -> Array:
-        """Bits ``[B, *size]`` from ``start`` on."""
+        """Bits of ``size``, batch first, from ``start`` on."""
+        if self.where is None:
+            return lax.dynamic_slice(self.bits, start, size)
 
         def one(i):
-            return lax.dynamic_slice(self.bits, (i, *start), (1, *size))[0]
+            return lax.dynamic_slice(self.bits, (i, *start[1:]), (1, *size[1:]))[0]
 
-        return jax.vmap(one)(self.where)
+        return jax.vmap(one)(lax.dynamic_slice(self.where, start[:1], size[:1]))
 
 
 def tile_by_tile(shape: Shape, k: int, dtype, compute: Callable[[list, Shape], Array]) -> Array:
