@@ -2,6 +2,7 @@
 PYTHON ?= python
 BUILD ?= build/native
 CMAKE ?= cmake
+MAKEFLAGS += --no-print-directory
 JOBS ?= 2
 SANITIZE ?= OFF
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')

@@ -15,6 +15,8 @@ from mmaemu_jax.api import dot as dot
 from mmaemu_jax.api import scaled_mm as scaled_mm
 from mmaemu_jax.backends import BackendStatus as BackendStatus
 from mmaemu_jax.backends import backends_status as backends_status
+from mmaemu_jax.explain import CallPlan as CallPlan
+from mmaemu_jax.explain import explain as explain
 from mmaemu_jax.instruction import Preset as Preset
 from mmaemu_jax.instruction import get_preset as get_preset
 from mmaemu_jax.instruction import list_presets as list_presets

@@ -20,14 +20,14 @@ from mmaemu_jax.arguments import (
     preset_argument,
 )
 from mmaemu_jax.backends import check_backend
-from mmaemu_jax.call import scaled_mm_call
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import format_of
 from mmaemu_jax.instruction import Preset
 from mmaemu_jax.notices import issue
 from mmaemu_jax.operands import dot_operands, fp8_operand, scale_array
-from mmaemu_jax.plan import experimental_notices, plan_gemm, plan_scaled_mm
+from mmaemu_jax.plan import experimental_notices, plan_gemm
 from mmaemu_jax.platforms import Profile, SplitArgument, SplitQuery, parse_splitk, profile_argument
+from mmaemu_jax.prepare import prepare_scaled_mm
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -71,12 +71,20 @@ def scaled_mm(
         SplitKUnknownError: ``splitk="auto"`` does not know this GEMM.
         BackendUnavailableError: the backend cannot run here.
     """
-    call = scaled_mm_call(
-        "scaled_mm", input, mat2, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum
+    prepared = prepare_scaled_mm(
+        input,
+        mat2,
+        scale_a,
+        scale_b,
+        bias,
+        scale_result,
+        out_dtype,
+        use_fast_accum,
+        profile=profile,
+        splitk=splitk,
+        backend=backend,
     )
-    name_argument("scaled_mm", "backend", backend)
-    plan = plan_scaled_mm(call, profile_argument("scaled_mm", profile), splitk)
-    check_backend("scaled_mm", backend)
+    call, plan = prepared.call, prepared.plan
     if plan is None:
         return _zeros((call.M, call.N), call.out_dtype)
     issue(plan.notices)

@@ -51,6 +51,41 @@ def check_backend(function: str, backend: str) -> None:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class BackendChoice:
+    """Which backend computes a call, and why each of the others does not."""
+
+    name: str
+    skipped: tuple[BackendStatus, ...]
+
+
+def choose_backend(backend: str, platform: str) -> BackendChoice:
+    """What a checked ``backend`` comes to on ``platform`` ("cpu", "gpu", ...).
+
+    A single tile that the kernel's own bounds exclude is computed by the portable kernel.
+    """
+    every = [s for s in backends_status() if s.name != "cpu"]
+    if backend == "reference" or platform != "cpu":
+        name = "reference"
+    else:
+        kernel = cpu_kernel(backend)
+        usable = [s.name for s in every if s.name.startswith("cpu:") and s.usable]
+        name = usable[0] if kernel == "auto" else f"cpu:{kernel}"
+    why = {s.name: s.why_not or _why_skipped(s.name, backend, platform) for s in every}
+    return BackendChoice(
+        name, tuple(dataclasses.replace(s, why_not=why[s.name]) for s in every if s.name != name)
+    )
+
+
+def _why_skipped(name: str, backend: str, platform: str) -> str:
+    if name.startswith("cpu:") and platform != "cpu":
+        return f"the program is for {platform}"
+    if backend not in ("auto", "cpu") or name == "reference":
+        return f"backend={backend!r} was asked for" if backend != "auto" else "slower, same bits"
+    forced = config.CPU_TARGET
+    return f"MMAEMU_JAX_CPU_TARGET is {forced!r}" if forced else "a faster kernel can run"
+
+
 def cpu_kernel(backend: str) -> str:
     """The kernel name that the CPU handler takes for a checked ``backend``.
 

@@ -10,6 +10,9 @@ from mmaemu_jax.arguments import dtype_argument, flag_argument, type_name
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import Fp8Format, format_of
 
+#: What counts as an array of a call that computes.
+ARRAY_TYPES = (jax.Array, np.ndarray, np.generic)
+
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -70,9 +73,9 @@ class ScaledMmCall:
         return any(dim == 0 for dim in (self.M, self.N, self.K))
 
 
-def array_operand(function: str, name: str, value) -> Operand:
+def array_operand(function: str, name: str, value, array_types=ARRAY_TYPES) -> Operand:
     """The shape and dtype of a jax or numpy array; TypeError for anything else."""
-    if not isinstance(value, jax.Array | np.ndarray | np.generic):
+    if not isinstance(value, array_types):
         raise TypeError(
             message(
                 f"{function}: {name} must be a jax or numpy array, got {type_name(value)}.",
@@ -82,9 +85,9 @@ def array_operand(function: str, name: str, value) -> Operand:
     return Operand(tuple(value.shape), value.dtype)
 
 
-def scale_operand(function: str, name: str, value) -> Operand:
+def scale_operand(function: str, name: str, value, array_types=ARRAY_TYPES) -> Operand:
     """The same for a scale, which may also be a numpy scalar or a Python float (as float32)."""
-    if isinstance(value, jax.Array | np.ndarray | np.generic):  # np.float64 is also a float
+    if isinstance(value, array_types):  # np.float64 is also a float
         return Operand(tuple(value.shape), value.dtype)
     if isinstance(value, float):
         return Operand((), _FLOAT32)
@@ -98,15 +101,29 @@ def scale_operand(function: str, name: str, value) -> Operand:
 
 
 def scaled_mm_call(
-    function, input, mat2, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum
+    function,
+    input,
+    mat2,
+    scale_a,
+    scale_b,
+    bias,
+    scale_result,
+    out_dtype,
+    use_fast_accum,
+    array_types=ARRAY_TYPES,
 ) -> ScaledMmCall:
     """The call, if every argument has the right Python type (else TypeError)."""
-    a = array_operand(function, "input", input)
-    b = array_operand(function, "mat2", mat2)
-    sa = scale_operand(function, "scale_a", scale_a)
-    sb = scale_operand(function, "scale_b", scale_b)
-    c = None if bias is None else array_operand(function, "bias", bias)
-    sr = None if scale_result is None else scale_operand(function, "scale_result", scale_result)
+
+    def array(name, value):
+        return array_operand(function, name, value, array_types)
+
+    def scale(name, value):
+        return scale_operand(function, name, value, array_types)
+
+    a, b = array("input", input), array("mat2", mat2)
+    sa, sb = scale("scale_a", scale_a), scale("scale_b", scale_b)
+    c = None if bias is None else array("bias", bias)
+    sr = None if scale_result is None else scale("scale_result", scale_result)
     out = a.dtype if out_dtype is None else dtype_argument(function, "out_dtype", out_dtype)
     fast = flag_argument(function, "use_fast_accum", use_fast_accum)
     return ScaledMmCall(a, b, sa, sb, c, sr, out, fast)

@@ -6,6 +6,7 @@ from mmaemu_jax.accumulate import AccumulationPlan, SplitK, make_plan
 from mmaemu_jax.call import ScaledMmCall
 from mmaemu_jax.checks import check_library, check_modelled, check_torch
 from mmaemu_jax.errors import ExperimentalPresetWarning, UnsupportedFeatureError, message
+from mmaemu_jax.formats import format_of
 from mmaemu_jax.instruction import InstructionModel, Preset
 from mmaemu_jax.notices import Notice
 from mmaemu_jax.platforms import Profile, SplitDecision, SplitQuery, parse_splitk, resolve
@@ -76,6 +77,7 @@ def plan_scaled_mm(call: ScaledMmCall, profile: Profile, splitk) -> GemmPlan | N
             call.use_fast_accum,
             profile,
             request,
+            to_scaled_fp8=call.scale_result is not None and format_of(call.out_dtype) is not None,
         )
     )
 

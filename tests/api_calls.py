@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 
 import mmaemu_jax as mj
-from mmaemu_jax import api
+from mmaemu_jax import api, prepare
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 FNUZ, E8M0 = ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e8m0fnu
@@ -44,5 +44,6 @@ def record_bind(monkeypatch) -> list:
         return jnp.zeros((*a.shape[:-1], n), params["out_dtype"])
 
     monkeypatch.setattr(api.primitive, "bind", bind)
-    monkeypatch.setattr(api, "check_backend", lambda function, backend: None)
+    for module in (api, prepare):
+        monkeypatch.setattr(module, "check_backend", lambda function, backend: None)
     return calls

@@ -12,7 +12,7 @@ from mmaemu_jax import config
 from mmaemu_jax.accumulate import CONTIGUOUS_128, INTERLEAVED_64
 
 NAMES = (
-    "hopper", "hopper-te", "hopper-ws0", "ada", "ada-te", "ada-ws0",
+    "hopper", "hopper-te", "hopper-ws0", "hopper-xla", "ada", "ada-te", "ada-ws0",
     "hopper-experimental", "b200-mma-sync-experimental",
 )  # fmt: skip
 MIB = 1 << 20
@@ -26,12 +26,13 @@ def test_the_shipped_profiles():
         assert mj.get_profile(profile) is profile
         assert profile.arithmetic is mj.get_preset(profile.preset)
         hash(profile)
-        experimental = name.endswith("experimental")
+        experimental = name.endswith(("experimental", "xla"))
         assert profile.maturity == ("experimental" if experimental else "validated")
         rejects = () if name.startswith("b200") else (("e4m3", "e4m3", "float8_e5m2"),)
         assert profile.rejects == rejects
     workspaces = [mj.get_profile(name).workspace_bytes for name in NAMES]
-    assert workspaces == [MIB, 32 * MIB, 0, MIB, 4 * MIB, 0, None, None]
+    assert workspaces == [MIB, 32 * MIB, 0, 32 * MIB, MIB, 4 * MIB, 0, None, None]
+    assert [mj.get_profile(name).pad_key_to for name in NAMES] == [1, 1, 1, 16, 1, 1, 1, 1, 1]
 
 
 def test_evidence_of_the_profiles():
@@ -101,6 +102,9 @@ def test_a_users_profile_works_where_a_name_does():
         ({"rejects": (("e4m3", "int8", "float32"),)}, ValueError, "must be one of e4m3, e5m2"),
         ({"rejects": (("e4m3", "e4m3", "int8"),)}, ValueError, "must be one of float32, bfloat16"),
         ({"table_id": 1}, TypeError, "table_id must be"),
+        ({"table_id": "nope"}, ValueError, "Profile: unknown table_id 'nope'; known: heur_.*Ways"),
+        ({"pad_key_to": 0}, ValueError, "pad_key_to must be positive, got 0"),
+        ({"pad_key_to": True}, TypeError, "pad_key_to must be an int, got True"),
         (
             {"split_rule": mj.SplitRule(96, True, ("serial",), True)},
             ValueError,

@@ -102,7 +102,7 @@ def test_without_a_source_every_reason_is_given():
         for part in (
             "resolve_splitk", "M=48 N=80 K=4096", "e4m3 x e5m2 -> bfloat16", "fast", "ada-te",
             "4194304 bytes", f"splitk={splitk!r}", "explicit:", "zero-size:", "workspace0:",
-            "assumed:", "Ways out:", "splitk=(S, 'pairwise')", "auto_or_unsplit",
+            "live-query:", "assumed:", "Ways out:", "splitk=(S, 'pairwise')", "auto_or_unsplit",
         ):  # fmt: skip
             assert part in text
     assert isinstance(info.value, LookupError)

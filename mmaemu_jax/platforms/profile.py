@@ -13,6 +13,7 @@ from mmaemu_jax.arguments import type_name, unknown_option
 from mmaemu_jax.epilogue import OUTPUT_DTYPES
 from mmaemu_jax.formats import FORMATS
 from mmaemu_jax.instruction import Evidence, Preset, get_preset
+from mmaemu_jax.platforms.split_table import list_tables
 
 #: (format of input, format of mat2, output dtype), by name.
 Rejection = tuple[str, str, str]
@@ -36,7 +37,8 @@ class Profile:
         rejects: calls the library refuses: (format of input, format of mat2, output dtype).
         evidence: for the unsplit GEMM: "replayed", "inherited" or "experimental" (it warns).
         split_evidence: the same for S > 1.
-        table_id: the recorded table of its split-K decisions, or None.
+        table_id: the recorded table of its split-K decisions (a shipped one), or None.
+        pad_key_to: the caller pads M, N and K to multiples of this before the library sees them.
         provenance: where all of this comes from.
 
     Raises:
@@ -55,12 +57,14 @@ class Profile:
     split_evidence: Evidence = "experimental"
     table_id: str | None = None
     provenance: str = "user-defined"
+    pad_key_to: int = 1
 
     def __post_init__(self):
         object.__setattr__(self, "preset", get_preset(self.preset))
         for field in ("name", "gpu", "library", "caller", "provenance"):
             _check_type(field, getattr(self, field), str)
-        _check_type("table_id", self.table_id, str | None)
+        _check_table(self.table_id)
+        _check_padding(self.pad_key_to)
         _check_type("split_rule", self.split_rule, SplitRule | None)
         _check_workspace(self.workspace_bytes)
         _check_rejects(self.rejects)
@@ -106,6 +110,20 @@ def _check_workspace(value) -> None:
         raise TypeError(f"Profile: workspace_bytes must be an int or None, got {value!r}.")
     if value is not None and value < 0:
         raise ValueError(f"Profile: workspace_bytes must not be negative, got {value}.")
+
+
+def _check_table(value) -> None:
+    _check_type("table_id", value, str | None)
+    if value is not None and value not in list_tables():
+        way_out = "leave table_id out and pass the split"
+        raise unknown_option("Profile", "table_id", value, list_tables(), way_out)
+
+
+def _check_padding(value) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"Profile: pad_key_to must be an int, got {value!r}.")
+    if value < 1:
+        raise ValueError(f"Profile: pad_key_to must be positive, got {value}.")
 
 
 def _check_rejects(rejects) -> None:
@@ -160,6 +178,17 @@ _SHIPPED = (
     HOPPER,
     _variant(HOPPER, "te", workspace_bytes=32 * _MIB, **_TE_2_3),
     _variant(HOPPER, "ws0", workspace_bytes=0),
+    _variant(
+        HOPPER,
+        "xla",
+        caller="XLA's cuBLASLt call, autotuning off",
+        workspace_bytes=32 * _MIB,
+        evidence="experimental",
+        split_evidence="experimental",
+        provenance="the arithmetic and table of profile hopper; the table was recorded with "
+        "torch's descriptor, no call of XLA was",
+        pad_key_to=16,
+    ),
     ADA,
     _variant(ADA, "te", workspace_bytes=4 * _MIB, **_TE_2_3),
     _variant(ADA, "ws0", workspace_bytes=0),

@@ -25,6 +25,7 @@ from mmaemu_jax.errors import (
     message,
 )
 from mmaemu_jax.notices import Notice, issue
+from mmaemu_jax.platforms.live_query import live_step
 from mmaemu_jax.platforms.profile import Profile, profile_argument
 from mmaemu_jax.platforms.split_decision import SplitDecision, SplitQuery
 from mmaemu_jax.platforms.split_request import (
@@ -32,7 +33,12 @@ from mmaemu_jax.platforms.split_request import (
     explicit_forms,
     parse_splitk,
 )
-from mmaemu_jax.platforms.table_steps import envelope_step, table_step, unverified_combination
+from mmaemu_jax.platforms.table_steps import (
+    envelope_step,
+    table_step,
+    unverified_combination,
+    without_scale_result,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +92,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     _zero_size,
     _workspace0,
     table_step,
+    live_step,
     envelope_step,
     _assumed,
 )
@@ -97,9 +104,8 @@ def _missing_evidence(query: SplitQuery, decision: SplitDecision) -> list[str]:
         return []
     profile, rule = query.profile, query.profile.split_rule
     missing = [] if decision.verified else [decision.note]
-    unverified = unverified_combination(query, decision)
-    if unverified is not None:
-        missing.append(unverified)
+    by_table = (unverified_combination(query, decision), without_scale_result(query, decision))
+    missing += [reason for reason in by_table if reason is not None]
     if decision.S > 1 and profile.split_evidence == "experimental":
         missing.append(f"S > 1 is experimental on profile {profile.name!r}")
     if decision.S > 1 and rule is not None and not rule.empty_split_recorded:
@@ -121,7 +127,7 @@ def resolve(query: SplitQuery) -> Resolution:
     for resolver in RESOLVERS:
         found = resolver(query)
         if isinstance(found, SplitDecision):
-            return _with_evidence(query, found)
+            return _with_evidence(query, _explained(query, found, reasons))
         reasons.append(found)
     raise SplitKUnknownError(
         message(
@@ -136,6 +142,14 @@ def resolve(query: SplitQuery) -> Resolution:
     )
 
 
+def _explained(query: SplitQuery, decision: SplitDecision, reasons: list[str]) -> SplitDecision:
+    """``decision``, saying why the running GPU was not asked where the caller wanted that."""
+    unanswered = [reason for reason in reasons if reason.startswith("live-query:")]
+    if query.request.mode != "live" or not unanswered:
+        return decision
+    return dataclasses.replace(decision, note=f"{decision.note}; {unanswered[0]}")
+
+
 def _with_evidence(query: SplitQuery, decision: SplitDecision) -> Resolution:
     missing = _missing_evidence(query, decision)
     if not missing:
@@ -146,9 +160,10 @@ def _with_evidence(query: SplitQuery, decision: SplitDecision) -> Resolution:
         f"verified for {query}: {why}.",
         [f"pass the split the GPU used ({explicit_forms(query.profile)})"],
     )
-    inferred = decision.source == "envelope"
+    inferred = decision.source == "envelope" and not decision.verified
     category = UnvalidatedEnvelopeWarning if inferred else UnverifiedSplitWarning
-    decision = dataclasses.replace(decision, verified=False, note=why)
+    note = f"{why}; {decision.note}" if decision.verified else why  # else why has the note
+    decision = dataclasses.replace(decision, verified=False, note=note)
     return Resolution(decision, (Notice(category, text),))
 
 

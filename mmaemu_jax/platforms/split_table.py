@@ -141,6 +141,7 @@ class SplitTable:
         return combination in self.verified
 
 
+@functools.cache
 def list_tables() -> tuple[str, ...]:
     """The names of the shipped tables."""
     return tuple(_manifest(_FOLDER))

@@ -1,10 +1,9 @@
 """The resolvers that read a profile's recorded table: by its rows, then by its envelope."""
 
-from mmaemu_jax.errors import UnsupportedFeatureError, message
 from mmaemu_jax.platforms.envelope import infer_unsplit
-from mmaemu_jax.platforms.split_decision import SplitDecision, SplitQuery
+from mmaemu_jax.platforms.split_decision import SplitDecision, SplitQuery, check_modelled
 from mmaemu_jax.platforms.split_setting import Setting
-from mmaemu_jax.platforms.split_table import Combination, Row, SplitTable, load_table
+from mmaemu_jax.platforms.split_table import Combination, SplitTable, load_table
 
 
 def table_step(query: SplitQuery) -> SplitDecision | str:
@@ -17,13 +16,14 @@ def table_step(query: SplitQuery) -> SplitDecision | str:
     if isinstance(found, str):
         return f"table: {found}"
     table, setting = found
-    row = table.lookup(query.M, query.N, query.K, *setting)
+    row = table.lookup(*query.key, *setting)
     if row is None:
         return f"table: {table.table_id} has no row for this shape and setting"
-    _check_modelled(query, row)
+    check_modelled(query, row.S, row.scheme, f"table {table.table_id}")
     note = f"recorded on {table.gpu}, {table.library}"
     if not row.custom_verified:
         note = f"no split with customOption {row.custom}, {note}, was ever verified"
+    note = _padded(query, note)
     return SplitDecision(row.S, row.scheme, "table", row.custom_verified, table.table_id, note)
 
 
@@ -35,10 +35,11 @@ def envelope_step(query: SplitQuery) -> SplitDecision | str:
     if isinstance(found, str):
         return f"envelope: {found}"
     table, setting = found
-    inferred = infer_unsplit(table.envelope, setting, query.M, query.N, query.K)
+    inferred = infer_unsplit(table.envelope, setting, *query.key)
     if isinstance(inferred, str):
         return f"envelope: {inferred}"
     note = inferred.note if inferred.caveat is None else f"{inferred.caveat}; {inferred.note}"
+    note = _padded(query, note)
     return SplitDecision(1, "none", "envelope", inferred.caveat is None, table.table_id, note)
 
 
@@ -59,34 +60,25 @@ def unverified_combination(query: SplitQuery, decision: SplitDecision) -> str | 
     return "this S, scheme, accumulation, formats and output dtype were never verified together"
 
 
+def without_scale_result(query: SplitQuery, decision: SplitDecision) -> str | None:
+    """Why a scale_result may change a decision that a table gave; None where it cannot."""
+    if not query.to_scaled_fp8 or decision.table_id is None:
+        return None
+    if load_table(decision.table_id).scale_result_recorded:
+        return None
+    return f"table {decision.table_id} was recorded without scale_result for FP8 outputs"
+
+
+def _padded(query: SplitQuery, note: str) -> str:
+    """``note``, with the shape that was looked up where it is not the GEMM's own."""
+    M, N, K = query.key
+    if query.key == (query.M, query.N, query.K):
+        return note
+    return f"{note}; looked up as M={M} N={N} K={K}, padded by {query.profile.caller}"
+
+
 def _table_and_setting(query: SplitQuery) -> tuple[SplitTable, Setting] | str:
-    profile = query.profile
-    if profile.table_id is None:
-        return f"profile {profile.name!r} has no table"
-    if profile.workspace_bytes is None:
-        return f"the workspace of profile {profile.name!r} is unknown"
-    if query.is_symbolic:
-        return "a dimension is symbolic"
-    setting = Setting(
-        query.format_a.name,
-        query.format_b.name,
-        query.out_dtype.name,
-        query.use_fast_accum,
-        profile.workspace_bytes,
-    )
-    return load_table(profile.table_id), setting
-
-
-def _check_modelled(query: SplitQuery, row: Row) -> None:
-    profile = query.profile
-    rule = profile.split_rule if profile.splits else None
-    if row.S == 1 or (rule is not None and row.scheme in rule.schemes):
-        return
-    raise UnsupportedFeatureError(
-        message(
-            f"{query.function}: table {profile.table_id} says that the GPU splits {query} into "
-            f"S = {row.S} parts, scheme {row.scheme!r}, which profile {profile.name!r} does not "
-            f"model.",
-            ["give the profile the split_rule of its GPU", "pass splitk=1 for the unsplit bits"],
-        )
-    )
+    if query.profile.table_id is None:
+        return f"profile {query.profile.name!r} has no table"
+    setting = query.setting
+    return setting if isinstance(setting, str) else (load_table(query.profile.table_id), setting)

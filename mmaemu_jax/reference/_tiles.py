@@ -20,13 +20,10 @@ _PANEL_BYTES = 1 << 24
 
 
 class Operand(NamedTuple):
-    """Bits ``[own batch, ...]`` and, as ``[B]``, which of them each batch element uses.
-
-    None instead of that map means each its own.
-    """
+    """Bits ``[own batch, ...]`` and, as ``[B]``, which of them each batch element uses."""
 
     bits: Array
-    where: Array | None
+    where: Array
 
     @classmethod
     def of(cls, x: Array, batch: tuple[int, ...]) -> "Operand":
@@ -35,15 +32,11 @@ class Operand(NamedTuple):
         unsigned = jnp.uint8 if x.dtype.itemsize == 1 else jnp.uint32
         bits = lax.bitcast_convert_type(x, unsigned)
         bits = bits.reshape(math.prod(own), *x.shape[len(batch) :])
-        if own == batch:
-            return cls(bits, None)
         where = np.broadcast_to(np.arange(math.prod(own)).reshape(own), batch)
         return cls(bits, jnp.asarray(where.reshape(-1)))
 
     def cut(self, start: tuple, size: tuple[int, ...]) -> Array:
         """Bits of ``size``, batch first, from ``start`` on."""
-        if self.where is None:
-            return lax.dynamic_slice(self.bits, start, size)
 
         def one(i):
             return lax.dynamic_slice(self.bits, (i, *start[1:]), (1, *size[1:]))[0]
