@@ -11,6 +11,7 @@ from agreement_cells import COSTLY, EVERY, Cell, Output, Problem
 from gemms import gemm
 
 from mmaemu_jax import backends
+from mmaemu_jax.formats import Fp8Format
 
 Results = list[np.ndarray]
 
@@ -40,7 +41,7 @@ def jax_backends() -> list[str]:
     return [name for name in names if name.startswith("cpu:") or name == "reference"]
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=4)
 def compiled(backend: str, cell: Cell, outputs: tuple[Output, ...]):
     """All outputs in one jitted program."""
 
@@ -94,10 +95,14 @@ def run_fractions(problem: Problem, outputs: tuple[Output, ...]) -> Results:
 
 def _exact_dot(cell: Cell, a: bytes, b: bytes):
     x, y = (
-        [oracle_fractions.value_of_code(code, fmt) for code in codes]
-        for codes, fmt in ((a, cell.fmt_a), (b, cell.fmt_b))
+        [_values(fmt)[code] for code in codes] for codes, fmt in ((a, cell.fmt_a), (b, cell.fmt_b))
     )
     return oracle_fractions.dot_value(x, y, cell.fmt_a, cell.fmt_b, 0, cell.model, cell.plan)
+
+
+@functools.cache
+def _values(fmt: Fp8Format) -> list:
+    return [oracle_fractions.value_of_code(code, fmt) for code in range(256)]
 
 
 def implementations() -> list[Implementation]:

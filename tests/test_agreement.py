@@ -18,7 +18,7 @@ from agreement_cells import (
     MODELS,
     OUTPUTS,
     PLANS,
-    PRESETS,
+    VALIDATED,
     Cell,
     Output,
     Problem,
@@ -80,7 +80,7 @@ def test_agreement_everywhere(row, cell, record_property):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("cell", [c for c in COSTLY if c.model_name in PRESETS[:2]], ids=str)
+@pytest.mark.parametrize("cell", [c for c in COSTLY if c.model_name in VALIDATED], ids=str)
 def test_kernels_on_several_tiles(cell):
     for row in IMPLEMENTATIONS:
         if row.name.startswith("cpu:") and not row.why_not:

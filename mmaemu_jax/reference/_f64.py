@@ -14,9 +14,6 @@ from jax import Array, lax
 _BIAS = 1023
 _FRACTION_BITS = 52
 
-#: Exponent that :func:`exponent` reports for zero: below every real one.
-ZERO_EXPONENT = -_BIAS
-
 F32_FRACTION_BITS = 23
 F32_EMIN, F32_EMAX = -126, 127
 F32_INF = 0x7F800000
@@ -43,7 +40,7 @@ def loop(count, body, start):
 
 
 def exponent(x: Array) -> Array:
-    """floor(log2 |x|) of a float64 as int32; ZERO_EXPONENT for zero."""
+    """floor(log2 |x|) of a float64 as int32; for zero -1023, below every real one."""
     bits = lax.bitcast_convert_type(x, jnp.int64)
     return ((bits >> _FRACTION_BITS) & 0x7FF).astype(jnp.int32) - _BIAS
 

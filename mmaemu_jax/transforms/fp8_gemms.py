@@ -1,0 +1,134 @@
+"""Reading the FP8 GEMM out of an equation: this package's primitive, or JAX's dot_general."""
+
+import dataclasses
+import math
+from typing import cast
+
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import JaxprEqn
+from jax.lax import DotAlgorithm, DotAlgorithmPreset, Precision
+
+from mmaemu_jax.accumulate import AccumulationPlan
+from mmaemu_jax.call import Operand, ScaledMmCall
+from mmaemu_jax.formats import format_of
+from mmaemu_jax.instruction import InstructionModel, get_preset, list_presets
+from mmaemu_jax.primitive import GemmParams, scaled_mm_p
+from mmaemu_jax.transforms.jaxpr_report import AccumulateMode, Kind
+
+
+@dataclasses.dataclass(frozen=True)
+class Fp8Gemm:
+    """One equation's GEMM; fields as in :class:`GemmSite`, ``params`` for kind "mmaemu" only."""
+
+    kind: Kind
+    M: int
+    N: int
+    K: int
+    batch: int
+    dtype_a: np.dtype
+    dtype_b: np.dtype
+    out_dtype: np.dtype
+    accumulate: AccumulateMode
+    params: GemmParams | None = None
+
+    def as_call(self) -> ScaledMmCall:
+        """The scaled_mm call that computes one element of the batch, with scalar scales."""
+        scale = Operand((), np.dtype(np.float32))
+        return ScaledMmCall(
+            Operand((self.M, self.K), self.dtype_a),
+            Operand((self.K, self.N), self.dtype_b),
+            scale,
+            scale,
+            None,
+            None,
+            self.out_dtype,
+            self.accumulate == "fast",
+        )
+
+
+def fp8_gemm(eqn: JaxprEqn) -> Fp8Gemm | None:
+    """The GEMM of ``eqn``, or None if it is none or an operand is not FP8 (of any flavour)."""
+    if eqn.primitive is scaled_mm_p:
+        return _of_primitive(eqn)
+    if eqn.primitive.name == "dot_general" and all(map(_is_fp8, eqn.invars)):
+        return _of_dot_general(eqn)
+    return None
+
+
+def _aval(var) -> ShapedArray:
+    return cast(ShapedArray, var.aval)
+
+
+def _is_fp8(var) -> bool:
+    dtype = _aval(var).dtype
+    return isinstance(dtype, np.dtype) and dtype.name.startswith("float8_")
+
+
+def _of_primitive(eqn: JaxprEqn) -> Fp8Gemm:
+    params: GemmParams = eqn.params["params"]
+    a, b, out = map(_aval, (*eqn.invars[:2], eqn.outvars[0]))
+    *batch, m, n = out.shape
+    mode = "slow" if params.plan.chunk_k else "fast"
+    return Fp8Gemm(
+        "mmaemu", m, n, a.shape[-1], math.prod(batch), a.dtype, b.dtype, out.dtype, mode, params
+    )
+
+
+def _of_dot_general(eqn: JaxprEqn) -> Fp8Gemm:
+    a, b, out = map(_aval, (*eqn.invars, eqn.outvars[0]))
+    (contract_a, contract_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
+    return Fp8Gemm(
+        "dot_general",
+        _product(a.shape, excluded=(*contract_a, *batch_a)),
+        _product(b.shape, excluded=(*contract_b, *batch_b)),
+        math.prod(a.shape[i] for i in contract_a),
+        math.prod(a.shape[i] for i in batch_a),
+        a.dtype,
+        b.dtype,
+        out.dtype,
+        _mode_of(eqn.params["precision"]),
+    )
+
+
+def _product(shape: tuple, excluded: tuple[int, ...]) -> int:
+    return math.prod(size for i, size in enumerate(shape) if i not in excluded)
+
+
+def _mode_of(precision) -> AccumulateMode:
+    """XLA's rule: fast means precision DEFAULT for both operands, or an FP8 algorithm that says so.
+
+    An algorithm of other types computes something else than an FP8 GEMM.
+    """
+    if isinstance(precision, DotAlgorithmPreset) and precision.name != "DEFAULT":
+        if not precision.name.startswith("ANY_F8_ANY_F8"):
+            return "unknown"
+        return "fast" if precision.name.endswith("FAST_ACCUM") else "slow"
+    if isinstance(precision, DotAlgorithm):
+        types = (precision.lhs_precision_type, precision.rhs_precision_type)
+        if not all(np.dtype(kind).name.startswith("float8_") for kind in types):
+            return "unknown"
+        return "fast" if precision.allow_imprecise_accumulation else "slow"
+    operands = precision if isinstance(precision, tuple) else (precision,)
+    default = all(p in (None, Precision.DEFAULT, DotAlgorithmPreset.DEFAULT) for p in operands)
+    return "fast" if default else "slow"
+
+
+def format_name(dtype: np.dtype) -> str:
+    """The short name of an FP8 format, the dtype's own name for others."""
+    fp8 = format_of(dtype)
+    return dtype.name if fp8 is None else fp8.name
+
+
+def model_name(model: InstructionModel) -> str:
+    """The preset with these numbers, or "custom"."""
+    return next((n for n in list_presets() if get_preset(n).model == model), "custom")
+
+
+def scheme_name(plan: AccumulationPlan) -> str:
+    """The scheme of R12 and R13 that ``plan`` carries out."""
+    if plan.splits == 1:
+        return "none"
+    if plan.interleaved:
+        return "pairwise" if plan.pairwise else "serial"
+    return "contiguous"
