@@ -15,6 +15,8 @@ from mmaemu_jax.api import dot as dot
 from mmaemu_jax.api import scaled_mm as scaled_mm
 from mmaemu_jax.backends import BackendStatus as BackendStatus
 from mmaemu_jax.backends import backends_status as backends_status
+from mmaemu_jax.batch_invariance import BatchInvarianceReport as BatchInvarianceReport
+from mmaemu_jax.batch_invariance import batch_invariance as batch_invariance
 from mmaemu_jax.explain import CallPlan as CallPlan
 from mmaemu_jax.explain import explain as explain
 from mmaemu_jax.instruction import Preset as Preset
@@ -26,5 +28,10 @@ from mmaemu_jax.platforms import get_profile as get_profile
 from mmaemu_jax.platforms import list_profiles as list_profiles
 from mmaemu_jax.platforms import resolve_splitk as resolve_splitk
 from mmaemu_jax.quantize import quantize as quantize
+from mmaemu_jax.selftest import SelfTestReport as SelfTestReport
+from mmaemu_jax.selftest import selftest as selftest
+from mmaemu_jax.transforms import GemmSite as GemmSite
+from mmaemu_jax.transforms import JaxprReport as JaxprReport
+from mmaemu_jax.transforms import explain_jaxpr as explain_jaxpr
 
 __version__: str = _native.VERSION

@@ -1,7 +1,7 @@
 """The one primitive, ``mmaemu_scaled_mm``: abstract evaluation, lowering, batching, refusal of AD.
 
-Only this module touches JAX's internals (jax.extend, jax.interpreters, jax.ffi). The primitive
-computes a whole FP8 GEMM, scales and output dtype included:
+Only this module touches JAX's internals (jax.extend, jax.interpreters, jax.ffi), but for jaxprs,
+which transforms/ reads. The primitive computes a whole FP8 GEMM, scales and output dtype included:
 
     operands  a (*L, M, K), b (*L, N, K) or (*L, K, N), scale_a (*L), scale_b (*L),
               [scale_result (*L)], [c (*L, M, N)]

@@ -24,7 +24,7 @@ def write_census(terminalreporter) -> None:
         if name == "agreement" and report.when == "call"
     ]
     skipped = collections.Counter(
-        report.longrepr[2]
+        report.longrepr[2].removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", ())
         if "test_agreement.py" in report.nodeid
     )

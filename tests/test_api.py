@@ -14,7 +14,7 @@ from api_calls import B200, BF16, E4M3, E5M2, E8M0, FNUZ, f32, record_bind, scal
 from jax import export
 
 import mmaemu_jax as mj
-from mmaemu_jax import api, errors
+from mmaemu_jax import api, errors, prepare
 from mmaemu_jax.accumulate import AccumulationPlan
 from mmaemu_jax.errors import (
     ExperimentalPresetWarning,
@@ -153,7 +153,8 @@ def test_symbolic_dimensions_with_an_explicit_split(bound):
 
 def test_the_backend_is_checked_even_when_nothing_is_computed(monkeypatch):
     seen = []
-    monkeypatch.setattr(api, "check_backend", lambda *args: seen.append(args))
+    for module in (api, prepare):
+        monkeypatch.setattr(module, "check_backend", lambda *args: seen.append(args))
     scaled_mm(input=zeros(0, 48), backend="nonsense")
     mj.accumulate(zeros(0, 3), zeros(2, 3), use_fast_accum=True, backend="nonsense")
     mj.dot(zeros(0, 3), zeros(0, 3), backend="nonsense")

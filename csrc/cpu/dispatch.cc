@@ -1,20 +1,50 @@
 #include "cpu/dispatch.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "cpu/portable.h"
 #include "cpu/targets.h"
 
 namespace mmaemu::cpu {
 namespace {
 
+// __builtin_cpu_supports takes literals alone.
+std::vector<CpuFeature> detect_features() {
+  std::vector<CpuFeature> list;
+#if defined(MMAEMU_X86_TARGETS)
+#define MMAEMU_FEATURE(name) list.push_back({name, __builtin_cpu_supports(name) != 0})
+  MMAEMU_FEATURE("avx2");
+  MMAEMU_FEATURE("fma");
+  MMAEMU_FEATURE("f16c");
+  MMAEMU_FEATURE("avx512f");
+  MMAEMU_FEATURE("avx512bw");
+  MMAEMU_FEATURE("avx512dq");
+  MMAEMU_FEATURE("avx512vl");
+#undef MMAEMU_FEATURE
+#endif
+  return list;
+}
+
+#if defined(MMAEMU_X86_TARGETS)
+bool has_all(std::initializer_list<std::string_view> names) {
+  return std::all_of(names.begin(), names.end(), [](std::string_view name) {
+    const std::vector<CpuFeature>& features = cpu_features();
+    return std::any_of(features.begin(), features.end(), [name](const CpuFeature& feature) {
+      return feature.present && feature.name == name;
+    });
+  });
+}
+#endif
+
 std::vector<TargetStatus> detect_targets() {
   std::vector<TargetStatus> list;
 #if defined(MMAEMU_X86_TARGETS)
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool avx512 =
+      has_all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"});
   list.push_back(
       {&avx512_target(), avx512, avx512 ? "" : "this processor lacks AVX-512 F, BW, DQ or VL"});
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  const bool avx2 = has_all({"avx2", "fma", "f16c"});
   list.push_back({&avx2_target(), avx2, avx2 ? "" : "this processor lacks AVX2, FMA or F16C"});
 #endif
   list.push_back({&portable_target(), true, ""});
@@ -22,6 +52,11 @@ std::vector<TargetStatus> detect_targets() {
 }
 
 }  // namespace
+
+const std::vector<CpuFeature>& cpu_features() {
+  static const std::vector<CpuFeature> kFeatures = detect_features();
+  return kFeatures;
+}
 
 const std::vector<TargetStatus>& targets() {
   static const std::vector<TargetStatus> kTargets = detect_targets();

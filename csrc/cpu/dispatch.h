@@ -14,6 +14,15 @@ struct TargetStatus {
   const char* why_not;  // empty when usable
 };
 
+// One instruction-set extension that a target needs or could use.
+struct CpuFeature {
+  const char* name;
+  bool present;
+};
+
+// The extensions that matter here, on this processor; empty where none is looked for.
+const std::vector<CpuFeature>& cpu_features();
+
 // Every built target, fastest first; the portable one is always last and usable.
 const std::vector<TargetStatus>& targets();
 

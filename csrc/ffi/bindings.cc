@@ -29,6 +29,14 @@ nb::list cpu_targets() {
   return list;
 }
 
+nb::dict cpu_features() {
+  nb::dict dict;
+  for (const mmaemu::cpu::CpuFeature& feature : mmaemu::cpu::cpu_features()) {
+    dict[feature.name] = feature.present;
+  }
+  return dict;
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -36,6 +44,7 @@ NB_MODULE(_native, m) {
   m.def("registrations", &registrations, "FFI target name -> capsule of its CPU handler.");
   m.def("cpu_targets", &cpu_targets,
         "(name, usable here, why not) of every built kernel target, fastest first.");
+  m.def("cpu_features", &cpu_features, "Instruction-set extension -> whether it is there.");
   m.attr("VERSION") = MMAEMU_VERSION;
   m.attr("SOURCE_DIGEST") = MMAEMU_SOURCE_DIGEST;  // tests compare it with the checkout's csrc
   m.attr("GEMM_TARGET") = mmaemu::ffi_glue::kGemmTarget;

@@ -200,7 +200,7 @@ def resolve_splitk(
     format_a = format_argument(function, "a_dtype", a_dtype)
     query = SplitQuery(
         function,
-        *(_dimension(function, name, dim) for name, dim in (("M", M), ("N", N), ("K", K))),
+        *(dimension_argument(function, name, dim) for name, dim in (("M", M), ("N", N), ("K", K))),
         format_a=format_a,
         format_b=format_argument(function, "b_dtype", b_dtype),
         out_dtype=output_dtype_argument(
@@ -215,7 +215,8 @@ def resolve_splitk(
     return resolution.decision
 
 
-def _dimension(function: str, name: str, value) -> int:
+def dimension_argument(function: str, name: str, value) -> int:
+    """``value`` as a dimension: an int that is not negative, or symbolic."""
     if is_symbolic_dim(value):
         return cast(int, value)  # JAX, too, types symbolic dimensions as int
     if isinstance(value, bool) or not isinstance(value, int | np.integer):

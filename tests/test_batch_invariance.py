@@ -1,0 +1,78 @@
+"""Which M change the bits of a row."""
+
+import json
+
+import numpy as np
+import pytest
+
+import mmaemu_jax as mj
+from mmaemu_jax.formats import E4M3
+
+GEMM = {"a_dtype": "e4m3", "b_dtype": "e4m3", "out_dtype": "bfloat16", "use_fast_accum": True}
+
+
+def test_runs_are_the_decisions():
+    report = mj.batch_invariance(2048, 8192, M=range(1, 100), **GEMM)
+    assert not report.is_invariant
+    assert sum(run.count for run in report.runs) == 99
+    for m in range(1, 100):
+        decision = mj.resolve_splitk(m, 2048, 8192, **GEMM)
+        run = report.run_of(m)
+        assert (run.S, run.scheme, run.source) == (decision.S, decision.scheme, decision.source)
+    for one, other in zip(report.runs, report.runs[1:], strict=False):
+        assert (one.S, one.scheme, one.source) != (other.S, other.scheme, other.source)
+        assert one.last + 1 == other.first
+    assert report.run_of(100) is None
+    assert "NOT batch-invariant: 2 different splits." in str(report)
+    assert json.loads(json.dumps(report.to_dict()))["runs"][0]["S"] == 2
+
+
+def test_sources_are_told_apart_but_not_in_print():
+    report = mj.batch_invariance(2048, 8192, M=range(900, 1100), **GEMM)
+    assert {run.source for run in report.runs} == {"table", "envelope"}
+    assert len(report.runs) > len(report.splits) == 1
+    assert report.is_invariant
+    assert "S = 1 (none)           table and envelope" in str(report)
+    assert "Batch-invariant:" in str(report)
+
+
+def test_unknown_M_are_listed():
+    report = mj.batch_invariance(24, 8200, M=[1, 2, 1 << 30], **GEMM)
+    assert [(run.S, run.source, run.count) for run in report.runs] == [
+        (None, "unknown", 2),
+        (1, "envelope", 1),
+    ]
+    assert report.unknown == 2
+    assert "Not known to be batch-invariant. 2 M have no known split." in str(report)
+
+
+def test_splits_of_transformer_engine_are_marked_and_do_not_warn():
+    report = mj.batch_invariance(2048, 8192, M=range(16, 64, 16), **GEMM, profile="hopper-te")
+    assert not report.runs[0].verified
+    assert "(not verified)" in str(report)
+
+
+def test_an_explicit_split_is_invariant_and_an_empty_sweep_too():
+    assert mj.batch_invariance(24, 8200, **GEMM, splitk=1).is_invariant
+    assert mj.batch_invariance(24, 8200, **GEMM, M=[]).runs == ()
+    assert "Batch-invariant" in str(mj.batch_invariance(24, 8200, **GEMM, M=[]))
+
+
+def test_rows_of_one_run_have_equal_bits():
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 120, (n, 8192), np.uint8) for n in (48, 16))
+    a, b = (x.view(E4M3.dtype) for x in (a, b))
+
+    def row(m):
+        return mj.accumulate(a[:m], b, use_fast_accum=True, profile="ada", splitk=(2, "serial"))[0]
+
+    mj.testing.assert_bitwise_equal(row(1), row(48))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [({"M": [-1]}, ValueError), ({"M": [1.0]}, TypeError), ({"profile": "nope"}, ValueError)],
+)
+def test_wrong_arguments(changes, error):
+    with pytest.raises(error, match=r"^batch_invariance: "):
+        mj.batch_invariance(16, 16, **{**GEMM, **changes})
