@@ -30,7 +30,7 @@ format:
 	clang-format -i $(SOURCES)
 
 test:
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n auto
 
 native:
 	$(CMAKE) -S . -B $(BUILD) -DMMAEMU_JAX_PYTHON=OFF -DMMAEMU_JAX_TESTS=ON -DMMAEMU_JAX_WERROR=ON \
@@ -46,7 +46,7 @@ cuda:
 	  -c csrc/cuda/device_headers.cu -o /dev/null
 
 exhaustive:
-	$(PYTHON) -m pytest -m exhaustive
+	$(PYTHON) -m pytest -n auto -m exhaustive
 
 demo:
 	$(PYTHON) -m mmaemu_jax demo

@@ -21,6 +21,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
+from jax.sharding import NamedSharding, PartitionSpec
 
 from mmaemu_jax import _native, backends, reference
 from mmaemu_jax.accumulate import AccumulationPlan
@@ -76,11 +77,21 @@ def bind(
     backend: str,
 ) -> jax.Array:
     """Runs the primitive on checked operands; shapes as in the module's docstring."""
-    optional = [x for x in (scale_result, c) if x is not None]
+    operands = [x for x in (a, b, scale_a, scale_b, scale_result, c) if x is not None]
     params = GemmParams(
         model, plan, np.dtype(out_dtype), b_layout, backend, scale_result is not None, c is not None
     )
-    return scaled_mm_p.bind(a, b, scale_a, scale_b, *optional, params=params)
+    return scaled_mm_p.bind(*_vary_alike(operands), params=params)
+
+
+def _vary_alike(operands):
+    """Operands that vary over the same manual axes of a shard_map, as the result then does."""
+    varying = [jax.typeof(x).manual_axis_type.varying for x in operands]
+    axes = frozenset().union(*varying)
+    return [
+        x if own == axes else jax.lax.pcast(x, tuple(sorted(axes - own)), to="varying")
+        for x, own in zip(operands, varying, strict=True)
+    ]
 
 
 @scaled_mm_p.def_abstract_eval
@@ -93,7 +104,10 @@ def _abstract_eval(a, b, *rest, params: GemmParams):
     leading = len(a.shape) - 2
     batch = tuple(_batch_size([x.shape[i] for x in operands]) for i in range(leading))
     n = b.shape[-2] if params.b_layout == "nk" else b.shape[-1]
-    return ShapedArray((*batch, a.shape[-2], n), params.out_dtype)
+    shape = (*batch, a.shape[-2], n)
+    # Inside shard_map a's type says over which mesh axes it, and so the result, varies.
+    sharding = NamedSharding(a.sharding.mesh, PartitionSpec(*[None] * len(shape)))
+    return a.update(shape=shape, dtype=params.out_dtype, weak_type=False, sharding=sharding)
 
 
 def _shapes_fit(a, b, *rest, params: GemmParams) -> bool:
@@ -244,7 +258,14 @@ def _reference(a, b, scale_a, scale_b, *optional, params: GemmParams):
     )  # fmt: skip
 
 
-_lower_to_reference = mlir.lower_fun(_reference, multiple_results=False)
+_lower_reference = mlir.lower_fun(_reference, multiple_results=False)
+
+
+def _lower_to_reference(ctx, *operands, params: GemmParams):
+    # Only shapes and dtypes: the reference's loops start from constants, whose types would not say
+    # that they vary over the mesh axes of a shard_map.
+    avals = [ShapedArray(x.shape, x.dtype) for x in ctx.avals_in]
+    return _lower_reference(ctx.replace(avals_in=avals), *operands, params=params)
 
 
 def _lower_cpu(ctx, *operands, params: GemmParams):
@@ -253,8 +274,11 @@ def _lower_cpu(ctx, *operands, params: GemmParams):
 
 
 def _lower_elsewhere(ctx, *operands, params: GemmParams):
-    """A platform without kernels: the reference gives the same bits (R24), and says so once."""
-    platforms = ", ".join(ctx.module_context.platforms)
+    """A platform without kernels: the reference gives the same bits (R24), and says so once.
+
+    So it does in a program for several platforms of which one has no kernels.
+    """
+    platforms = ", ".join(p for p in ctx.module_context.platforms if p != "cpu")
     if params.backend.startswith("cpu"):
         raise BackendUnavailableError(
             message(
@@ -273,13 +297,19 @@ def _lower_elsewhere(ctx, *operands, params: GemmParams):
     return _lower_to_reference(ctx, *operands, params=params)
 
 
+def _lower(ctx, *operands, params: GemmParams):
+    # One rule for every platform: JAX cannot combine several that are not cacheable.
+    only_cpu = set(ctx.module_context.platforms) == {"cpu"}
+    lower = _lower_cpu if only_cpu else _lower_elsewhere
+    return lower(ctx, *operands, params=params)
+
+
 def _register() -> None:
     for name, capsule in _native.registrations().items():
         jax.ffi.register_ffi_target(name, capsule, platform="cpu")
     # Not cacheable: a cached lowering sees function arguments instead of the caller's operations,
     # so _untransposed would never find a transpose.
-    mlir.register_lowering(scaled_mm_p, _lower_cpu, platform="cpu", cacheable=False)
-    mlir.register_lowering(scaled_mm_p, _lower_elsewhere, cacheable=False)
+    mlir.register_lowering(scaled_mm_p, _lower, cacheable=False)
 
 
 _register()

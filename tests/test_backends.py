@@ -126,3 +126,12 @@ def test_asking_for_the_reference_does_not_warn():
 def test_kernels_asked_for_on_another_platform(backend):
     with pytest.raises(BackendUnavailableError, match=f"'{backend}' .*for tpu.*Ways out: backend="):
         lower_for("tpu", backend)
+
+
+def test_export_for_several_platforms():
+    """One program for all of them takes the reference if one of them must."""
+    export = jax.export.export(jax.jit(lambda a, b: gemm(a, b)), platforms=("cpu", "tpu"))
+    with pytest.warns(BackendFallbackWarning, match="no kernels for tpu;"):
+        exported = export(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (A, B)))
+    assert _native.GEMM_TARGET not in exported.mlir_module()
+    assert_bitwise_equal(exported.call(A, B), gemm(A, B))

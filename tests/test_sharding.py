@@ -155,7 +155,8 @@ def test_composed_under_other_transformations(mesh):
 # ------------------------------------------------------------------------------------- shard_map
 
 
-@pytest.mark.parametrize(("backend", "check_vma"), [("auto", True), ("reference", False)])
+@pytest.mark.parametrize("check_vma", [True, False])
+@pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_shard_map(mesh, check_vma, backend):
     specs = (P("x", None), P("y", None), P(), P())
 
@@ -166,6 +167,20 @@ def test_shard_map(mesh, check_vma, backend):
         local, mesh=mesh, in_specs=specs, out_specs=P("x", "y"), check_vma=check_vma
     )
     assert_bitwise_equal(jax.jit(program)(*ONE_GEMM), gemm(*ONE_GEMM))
+
+
+def test_shard_map_knows_what_varies(mesh):
+    """The result varies over the axes that any operand varies over."""
+    specs = (P("x", None), P("y", None), P(), P())
+
+    def loop(*operands):
+        start = jax.lax.pcast(jnp.zeros((M // 2, N // 2)), ("x", "y"), to="varying")
+        return jax.lax.scan(lambda c, _: (gemm(*operands), None), start, length=2)[0]
+
+    program = jax.jit(jax.shard_map(loop, mesh=mesh, in_specs=specs, out_specs=P("x", "y")))
+    assert_bitwise_equal(program(*ONE_GEMM), gemm(*ONE_GEMM))
+    with pytest.raises(ValueError, match="out_specs which require replication"):
+        jax.shard_map(gemm, mesh=mesh, in_specs=specs, out_specs=P())(*ONE_GEMM)
 
 
 def test_plain_primitive_on_sharded_operands(mesh):

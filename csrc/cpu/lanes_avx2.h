@@ -19,6 +19,9 @@ struct Lanes {
   struct TowardZeroScope : ScopedFpControl {
     TowardZeroScope() : ScopedFpControl(kTowardZeroControl) {}
   };
+  struct NearestScope : ScopedFpControl {
+    NearestScope() : ScopedFpControl(kIeeeControl) {}
+  };
 
   static Words load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
   static void store(void* p, Words x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }
@@ -79,6 +82,7 @@ struct Lanes {
     return _mm256_add_ps(base, _mm256_or_ps(truncated, sign));
   }
   static Floats multiply_exact(Floats x, Floats y) { return _mm256_mul_ps(x, y); }
+  static Floats add_nearest(Floats x, Floats y) { return _mm256_add_ps(x, y); }
   static Floats subtract_exact(Floats x, Floats y) { return _mm256_sub_ps(x, y); }
 };
 

@@ -24,6 +24,9 @@ struct Lanes {
   struct TowardZeroScope {
     TowardZeroScope() {}  // every instruction below names its rounding
   };
+  struct NearestScope {
+    NearestScope() {}  // a task's own mode
+  };
 
   static Words load(const void* p) { return _mm512_load_si512(p); }
   static void store(void* p, Words x) { _mm512_store_si512(p, x); }
@@ -83,6 +86,7 @@ struct Lanes {
                                     _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
   }
   static Floats multiply_exact(Floats x, Floats y) { return _mm512_mul_ps(x, y); }
+  static Floats add_nearest(Floats x, Floats y) { return _mm512_add_ps(x, y); }
   static Floats subtract_exact(Floats x, Floats y) { return _mm512_sub_ps(x, y); }
 };
 

@@ -84,36 +84,43 @@ class TileKernel {
   }
 
   void add_split(int64_t split, float* sum) {
+    if (t_.plan.chunk_k == 0) {
+      const SplitRange range = split_range(t_.plan, t_.k, split);
+      run_chain(range, 0, range.length, {sum, true});
+      return;
+    }
     run_split(split, s_.split.get());
     add(s_.split.get(), sum);
   }
 
-  // One split's partial: one chain (fast), or chains added serially from +0 (slow).
+  // One split's partial: one chain (fast), or chains added serially (slow). The first of these is
+  // assigned: +0 + x is x for every accumulator x, none of which is -0 (R7).
   void run_split(int64_t split, float* result) {
     const SplitRange range = split_range(t_.plan, t_.k, split);
-    if (t_.plan.chunk_k == 0) {
-      run_chain(range, 0, range.length);
-      copy(s_.chain.get(), result);
-      return;
-    }
-    clear(result);
-    for (int64_t p = 0; p < range.length; p += t_.plan.chunk_k) {
-      run_chain(range, p, std::min(p + t_.plan.chunk_k, range.length));
-      add(s_.chain.get(), result);
+    const int64_t chunk = t_.plan.chunk_k == 0 ? range.length : t_.plan.chunk_k;
+    if (range.length == 0) clear(result);
+    for (int64_t p = 0; p < range.length; p += chunk) {
+      run_chain(range, p, std::min(p + chunk, range.length), {result, p > 0});
     }
   }
 
-  void run_chain(const SplitRange& range, int64_t begin, int64_t end) {
-    clear(s_.chain.get());
+  // Where a chain's results go.
+  struct Destination {
+    float* state;
+    bool add;  // RN32(state + result) (R11 to R13), else the result
+  };
+
+  void run_chain(const SplitRange& range, int64_t begin, int64_t end, Destination to) {
     for (int64_t p = begin; p < end; p += kSegment) {
       const int64_t count = std::min(kSegment, end - p);
       const int64_t padded = ceil_div(count, kNfma) * kNfma;
       pack_a(range, p, count, padded);
       for (int64_t panel = 0; panel < panels_; ++panel) pack_b(range, p, count, padded, panel);
       const Lanes::TowardZeroScope toward_zero;
-      for (int64_t panel = 0; panel < panels_; ++panel) run_panel(panel, padded);
+      for (int64_t panel = 0; panel < panels_; ++panel) {
+        run_panel(panel, padded, p == begin, p + kSegment >= end, to);
+      }
     }
-    finish_chain();
   }
 
   // Calls run(offset, k, length) for every stretch of own elements [p, p + count) that is
@@ -165,29 +172,72 @@ class TileKernel {
     pack(codes, padded, s_.b_values.get() + at, s_.b_exponent.get() + at, s_.b_low.get() + at);
   }
 
-  void run_panel(int64_t panel, int64_t padded) {
+  // A stretch of a chain short enough for its packed panel to stay in the first-level cache.
+  struct Stretch {
+    int64_t begin;
+    int64_t end;
+    bool starts_chain;
+    bool ends_chain;
+  };
+
+  void run_panel(int64_t panel, int64_t padded, bool starts, bool ends, Destination to) {
     const int64_t at = panel * kSegment * kPanel;
     const PackedB b{s_.b_values.get() + at, s_.b_exponent.get() + at, s_.b_low.get() + at};
     for (int64_t k = 0; k < padded; k += kL1Span) {
       const int64_t end = std::min(k + kL1Span, padded);
+      const Stretch stretch{k, end, starts && k == 0, ends && end == padded};
       int64_t row = 0;
-      row = run_rows<Lanes::kRowBlock>(b, row, panel, k, end);
-      if constexpr (Lanes::kRowBlock > 2) row = run_rows<2>(b, row, panel, k, end);
-      run_rows<1>(b, row, panel, k, end);
+      row = run_rows<Lanes::kRowBlock>(b, row, panel, stretch, to);
+      if constexpr (Lanes::kRowBlock > 2) row = run_rows<2>(b, row, panel, stretch, to);
+      run_rows<1>(b, row, panel, stretch, to);
     }
   }
 
   template <int kRows>
-  int64_t run_rows(const PackedB& b, int64_t row, int64_t panel, int64_t begin, int64_t end) {
+  int64_t run_rows(const PackedB& b, int64_t row, int64_t panel, const Stretch& stretch,
+                   Destination to) {
+    alignas(64) float c[kRows * kPanel];
     for (; row + kRows <= t_.m; row += kRows) {
       const PackedA a{s_.a_values.get() + row * kSegment, s_.a_exponent.get() + row * kSegment,
                       s_.a_low.get() + row * kSegment, kSegment};
-      float* c = s_.chain.get() + row * kStateStride + panel * kPanel;
-      for (int64_t k = begin; k < end; k += kNfma) {
-        Block<kNfma, kRows>::run(a, b, k, c, kStateStride);
+      const int64_t at = row * kStateStride + panel * kPanel;
+      float* chain = s_.chain.get() + at;
+      if (stretch.starts_chain) {
+        std::memset(c, 0, sizeof(c));
+      } else {
+        for (int r = 0; r < kRows; ++r) {
+          std::memcpy(c + r * kPanel, chain + r * kStateStride, sizeof(float) * kPanel);
+        }
+      }
+      for (int64_t k = stretch.begin; k < stretch.end; k += kNfma) {
+        Block<kNfma, kRows>::run(a, b, k, c, kPanel);
+      }
+      if (stretch.ends_chain) {
+        finish_chain<kRows>(c, to.state + at, to.add);
+      } else {
+        for (int r = 0; r < kRows; ++r) {
+          std::memcpy(chain + r * kStateStride, c + r * kPanel, sizeof(float) * kPanel);
+        }
       }
     }
     return row;
+  }
+
+  // R7 for a chain's last block: kFrac fraction bits, toward zero. The accumulator is normal
+  // (kMinAccumulator), so this clears the mantissa's low bits; a zero is +0 already.
+  template <int kRows>
+  static void finish_chain(const float* c, float* to, bool add) {
+    static_assert(kMinAccumulator >= kFp32.emin());
+    constexpr uint32_t kKeep = ~((uint32_t{1} << (kFp32.mantissa_bits - kFrac)) - 1);
+    const Lanes::NearestScope nearest;
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < kPanel; i += Lanes::kFloats) {
+        Lanes::Floats x =
+            Lanes::floats(Lanes::and_(Lanes::load(c + r * kPanel + i), Lanes::broadcast(kKeep)));
+        if (add) x = Lanes::add_nearest(Lanes::load_floats(to + r * kStateStride + i), x);
+        Lanes::store_floats(to + r * kStateStride + i, x);
+      }
+    }
   }
 
   template <typename Each>
@@ -198,26 +248,9 @@ class TileKernel {
     }
   }
 
-  // R7 for a chain's last block: kFrac fraction bits, toward zero. The accumulator is normal
-  // (kMinAccumulator), so this clears the mantissa's low bits; a zero is +0 already.
-  void finish_chain() {
-    static_assert(kMinAccumulator >= kFp32.emin());
-    constexpr uint32_t kKeep = ~((uint32_t{1} << (kFp32.mantissa_bits - kFrac)) - 1);
-    auto* chain = reinterpret_cast<unsigned char*>(s_.chain.get());
-    for_each_state([&](int64_t i) {
-      uint32_t bits;
-      std::memcpy(&bits, chain + 4 * i, 4);
-      bits &= kKeep;
-      std::memcpy(chain + 4 * i, &bits, 4);
-    });
-  }
-
   // RN32 in the task's IEEE environment (R11 to R13).
   void add(const float* x, float* sum) const {
     for_each_state([&](int64_t i) { sum[i] += x[i]; });
-  }
-  void copy(const float* x, float* to) const {
-    for_each_state([&](int64_t i) { to[i] = x[i]; });
   }
   void clear(float* x) const {
     for_each_state([&](int64_t i) { x[i] = 0.0f; });

@@ -20,8 +20,13 @@ struct AccumulationPlan {
   bool pairwise;     // combine the partials as R12 "pairwise", else serially
 };
 
+// Index arithmetic stays far inside 64 bits, and a nonsensical S does not run for hours.
+inline constexpr int64_t kMaxSplits = int64_t{1} << 20;
+inline constexpr int64_t kMaxTileK = int64_t{1} << 30;
+
 MMAEMU_HD constexpr bool is_valid(const AccumulationPlan& plan) {
-  return plan.chunk_k >= 0 && plan.splits >= 1 && (plan.splits == 1 || plan.tile_k >= 1);
+  const bool split = plan.splits == 1 || (1 <= plan.tile_k && plan.tile_k <= kMaxTileK);
+  return plan.chunk_k >= 0 && 1 <= plan.splits && plan.splits <= kMaxSplits && split;
 }
 
 MMAEMU_HD constexpr int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }

@@ -14,8 +14,8 @@ SplitArgument = str | int | tuple[int, str] | SplitK
 #: Requests by name: look the split up, without inference, else assume S = 1, ask cuBLASLt.
 MODES = ("auto", "table", "auto_or_unsplit", "live")
 
-#: A split count travels to the kernels as a 32-bit integer.
-_MAX_SPLITS = 2**31 - 1
+#: The kernels refuse more (csrc/numerics/accumulate.h, kMaxSplits); no library splits as often.
+_MAX_SPLITS = 2**20
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,8 +32,8 @@ def apply(
     """
     alpha = _f64.f32_value(_f64.multiply_f32(scale_a, scale_b))
     product = acc * alpha
-    # The +0 of R17, without an addition that XLA would simplify away.
-    y = _f64.f32_bits(jnp.where(product == 0, 0.0, product))
+    # The +0 of R17, without a float operation that XLA may simplify away.
+    y = jnp.where(product == 0, jnp.uint32(0), _f64.f32_bits(product))
     if out_dtype == _FLOAT32:
         return y
     fmt = format_of(out_dtype)
