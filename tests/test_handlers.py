@@ -138,6 +138,8 @@ def test_optional_operands(operands, changes, text):
         (plan(splits=0), "the accumulation plan"),
         (plan(splits=-3), "the accumulation plan"),
         (plan(splits=2), "the accumulation plan"),
+        (plan(splits=2**20 + 1, tile_k=64), "the accumulation plan"),
+        (plan(splits=2, tile_k=2**30 + 1), "the accumulation plan"),
         (plan(splits=2, tile_k=-64), "the accumulation plan"),
     ],
 )
