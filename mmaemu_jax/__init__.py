@@ -7,6 +7,7 @@ __path__ = pkgutil.extend_path(__path__, __name__)
 
 from mmaemu_jax import _native
 from mmaemu_jax import errors as errors
+from mmaemu_jax import profiling as profiling
 from mmaemu_jax import testing as testing
 from mmaemu_jax.accumulate import SplitK as SplitK
 from mmaemu_jax.accumulate import SplitRule as SplitRule
@@ -19,6 +20,8 @@ from mmaemu_jax.batch_invariance import BatchInvarianceReport as BatchInvariance
 from mmaemu_jax.batch_invariance import batch_invariance as batch_invariance
 from mmaemu_jax.explain import CallPlan as CallPlan
 from mmaemu_jax.explain import explain as explain
+from mmaemu_jax.gemm_cost import GemmCost as GemmCost
+from mmaemu_jax.gemm_cost import gemm_cost as gemm_cost
 from mmaemu_jax.instruction import Preset as Preset
 from mmaemu_jax.instruction import get_preset as get_preset
 from mmaemu_jax.instruction import list_presets as list_presets

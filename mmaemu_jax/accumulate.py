@@ -14,6 +14,15 @@ class SplitK:
     scheme: str = "none"
 
 
+#: How parts can be combined: R12 "pairwise", and serially under its two names (R12, R13).
+SCHEMES = ("serial", "pairwise", "contiguous")
+
+#: Bounds of a plan; csrc/numerics/accumulate.h has the same and says why.
+MAX_SPLITS = 2**12
+MAX_TILE_K = 2**30
+MAX_CHUNK_K = 2**40
+
+
 @dataclasses.dataclass(frozen=True)
 class SplitRule:
     """How one platform cuts K and combines the parts.
@@ -30,6 +39,24 @@ class SplitRule:
     interleaved: bool
     schemes: tuple[str, ...]
     empty_split_recorded: bool
+
+    def __post_init__(self):
+        if isinstance(self.tile_k, bool) or not isinstance(self.tile_k, int):
+            raise TypeError(f"SplitRule: tile_k must be an int, got {self.tile_k!r}.")
+        if not 1 <= self.tile_k <= MAX_TILE_K:
+            raise ValueError(f"SplitRule: tile_k must be in 1..{MAX_TILE_K}, got {self.tile_k}.")
+        if not isinstance(self.schemes, tuple) or not self.schemes:
+            raise TypeError(
+                f"SplitRule: schemes must be a non-empty tuple of names, got {self.schemes!r}."
+            )
+        unknown = [scheme for scheme in self.schemes if scheme not in SCHEMES]
+        if unknown:
+            raise ValueError(
+                f"SplitRule: unknown scheme {unknown[0]!r}; known: {', '.join(SCHEMES)}."
+            )
+        for field in ("interleaved", "empty_split_recorded"):
+            if not isinstance(getattr(self, field), bool):
+                raise TypeError(f"SplitRule: {field} must be a bool.")
 
     def leaves_split_empty(self, splits: int, k: int) -> bool:
         """Whether some of ``splits`` splits own no tile of a contraction of length ``k``."""

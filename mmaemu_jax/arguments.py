@@ -7,6 +7,15 @@ from mmaemu_jax.errors import message
 from mmaemu_jax.formats import FORMATS, Fp8Format, format_named, format_of
 from mmaemu_jax.instruction import Preset, get_preset
 
+#: What people write for the wider output dtypes.
+_SHORT_NAMES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "f16": "float16",
+    "fp32": "float32",
+    "f32": "float32",
+}
+
 FP8_NAMES = " or ".join(f.dtype.name for f in FORMATS)
 OUTPUT_NAMES = ", ".join(d.name for d in OUTPUT_DTYPES)
 
@@ -28,6 +37,8 @@ def dtype_argument(function: str, name: str, value) -> np.dtype:
     fp8 = format_named(value) if isinstance(value, str | Fp8Format) else None
     if fp8 is not None:
         return fp8.dtype
+    if isinstance(value, str):
+        value = _SHORT_NAMES.get(value, value)
     try:
         dtype = None if value is None else np.dtype(value)
     except (TypeError, ValueError):
@@ -85,7 +96,10 @@ def name_argument(function: str, name: str, value) -> str:
     """``value`` as a str."""
     if not isinstance(value, str):
         raise TypeError(
-            f"{function}: {name} must be a str, got {value!r} of type {type_name(value)}."
+            message(
+                f"{function}: {name} must be a str, got {value!r} of type {type_name(value)}.",
+                [f"pass a name, such as {name}='auto'"],
+            )
         )
     return value
 

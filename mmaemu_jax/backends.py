@@ -3,7 +3,11 @@
 import dataclasses
 
 from mmaemu_jax import _native, config
-from mmaemu_jax.errors import BackendUnavailableError, message, unknown_name
+from mmaemu_jax.errors import BackendFallbackWarning, BackendUnavailableError, message
+from mmaemu_jax.instruction import InstructionModel
+from mmaemu_jax.notices import Notice
+
+_PORTABLE = "cpu:scalar"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,23 +34,41 @@ def check_backend(function: str, backend: str) -> None:
     """Refuses a backend that does not exist or cannot run here.
 
     Raises:
-        TypeError: not a string.
         ValueError: no backend of that name.
-        BackendUnavailableError: it exists and cannot run here.
+        BackendUnavailableError: it exists and cannot run here, or ``MMAEMU_JAX_CPU_TARGET`` names
+            a kernel that cannot.
     """
-    if not isinstance(backend, str):
-        raise TypeError(f"{function}: backend must be a string, got {type(backend).__name__}.")
-    if backend == "auto":
-        return
     status = {s.name: s for s in backends_status()}
+    if backend in ("auto", "cpu"):
+        _check_forced_target(function, status)
+        return
     if backend not in status:
-        error = unknown_name("backend", backend, ["auto", *status])
-        raise ValueError(f"{function}: {error}")
+        raise ValueError(
+            message(
+                f"{function}: unknown backend {backend!r}; known: {', '.join(['auto', *status])}.",
+                ["backend='auto' takes the fastest; all give the same bits"],
+            )
+        )
     if not status[backend].usable:
         raise BackendUnavailableError(
             message(
                 f"{function}: backend {backend!r} cannot run here: {status[backend].why_not}.",
                 ["backend='auto' (same bits)", "backend='reference' (same bits, slower)"],
+            )
+        )
+
+
+def _check_forced_target(function: str, status: dict[str, BackendStatus]) -> None:
+    forced = config.CPU_TARGET
+    if forced is None or forced == "auto":
+        return
+    usable = [name.removeprefix("cpu:") for name, s in status.items() if s.usable and ":" in name]
+    if forced not in usable:
+        raise BackendUnavailableError(
+            message(
+                f"{function}: MMAEMU_JAX_CPU_TARGET={forced!r} is not a kernel that can run here; "
+                f"usable: {', '.join(usable)}.",
+                ["unset the variable", f"set it to one of {', '.join(usable)}"],
             )
         )
 
@@ -59,19 +81,26 @@ class BackendChoice:
     skipped: tuple[BackendStatus, ...]
 
 
-def choose_backend(backend: str, platform: str) -> BackendChoice:
-    """What a checked ``backend`` comes to on ``platform`` ("cpu", "gpu", ...).
+def choose_backend(
+    backend: str, platform: str, model: InstructionModel | None = None
+) -> BackendChoice:
+    """What a checked ``backend`` comes to on ``platform`` ("cpu", "gpu", ...) for ``model``.
 
-    A single tile that the kernel's own bounds exclude is computed by the portable kernel.
+    A SIMD kernel hands a ``model`` that it does not run to the portable one; None is one that it
+    runs.
     """
     every = [s for s in backends_status() if s.name != "cpu"]
+    simd = model is None or _native.simd_kernels_run(*dataclasses.astuple(model))
     if backend == "reference" or platform != "cpu":
         name = "reference"
     else:
         kernel = cpu_kernel(backend)
         usable = [s.name for s in every if s.name.startswith("cpu:") and s.usable]
         name = usable[0] if kernel == "auto" else f"cpu:{kernel}"
+        name = name if simd else _PORTABLE
     why = {s.name: s.why_not or _why_skipped(s.name, backend, platform) for s in every}
+    if not simd and name == _PORTABLE:
+        why |= {n: "it does not run this instruction model" for n in why if n[:4] == "cpu:"}
     return BackendChoice(
         name, tuple(dataclasses.replace(s, why_not=why[s.name]) for s in every if s.name != name)
     )
@@ -86,10 +115,33 @@ def _why_skipped(name: str, backend: str, platform: str) -> str:
     return f"MMAEMU_JAX_CPU_TARGET is {forced!r}" if forced else "a faster kernel can run"
 
 
+def fallback_notices(function: str, backend: str, platforms: str) -> tuple[Notice, ...]:
+    """The warning of a checked ``backend`` in a program for ``platforms`` without kernels.
+
+    Raises:
+        BackendUnavailableError: a CPU kernel was asked for by name.
+    """
+    if backend.startswith("cpu"):
+        raise BackendUnavailableError(
+            message(
+                f"{function}: backend {backend!r} was asked for in a program for {platforms}.",
+                ["backend='auto'", "jax.jit under jax.default_device(jax.devices('cpu')[0])"],
+            )
+        )
+    if backend == "reference":
+        return ()
+    text = message(
+        f"{function}: there are no kernels for {platforms}; the float64 reference computes "
+        "the same bits, slower.",
+        ["run this part on the CPU", "backend='reference' to say that this is wanted"],
+    )
+    return (Notice(BackendFallbackWarning, text),)
+
+
 def cpu_kernel(backend: str) -> str:
     """The kernel name that the CPU handler takes for a checked ``backend``.
 
-    ``MMAEMU_JAX_CPU_TARGET`` replaces "auto"; a name it cannot run is refused by the handler.
+    ``MMAEMU_JAX_CPU_TARGET`` replaces "auto".
     """
     if backend.startswith("cpu:"):
         return backend.removeprefix("cpu:")

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from mmaemu_jax.accumulate import AccumulationPlan
-from mmaemu_jax.backends import BackendChoice, choose_backend
+from mmaemu_jax.backends import BackendChoice, choose_backend, fallback_notices
 from mmaemu_jax.call import ARRAY_TYPES, ScaledMmCall, scaled_mm_call
 from mmaemu_jax.errors import MmaemuError
 from mmaemu_jax.instruction import Preset
@@ -49,8 +49,10 @@ class CallPlan:
 
     @property
     def maturity(self) -> str | None:
-        """Of the profile: "validated" or "experimental"."""
-        return None if self.profile is None else self.profile.maturity
+        """Of this split of the profile: "validated" or "experimental"."""
+        if self.profile is None:
+            return None
+        return "experimental" if self.evidence == "experimental" else self.profile.maturity
 
     @property
     def evidence(self) -> str | None:
@@ -119,10 +121,14 @@ def explain(
     """
     arrays = (input, mat2, scale_a, scale_b, bias, scale_result)
     arguments = (*arrays, out_dtype, use_fast_accum)
+    platform = jax.default_backend()
     try:
         prepared = prepare_scaled_mm(
             *arguments, profile=profile, splitk=splitk, backend=backend, array_types=_ABSTRACT_TYPES
         )
+        fallback = ()
+        if platform != "cpu" and prepared.plan is not None:
+            fallback = fallback_notices(FUNCTION, backend, platform)
     except _REFUSALS as error:
         return CallPlan(
             _known(scaled_mm_call, FUNCTION, *arguments, _ABSTRACT_TYPES),
@@ -137,8 +143,8 @@ def explain(
         prepared.profile,
         plan.decision,
         plan.accumulation,
-        choose_backend(backend, jax.default_backend()),
-        plan.notices,
+        choose_backend(backend, platform, plan.model),
+        (*plan.notices, *fallback),
     )
 
 

@@ -39,8 +39,7 @@ def gemm_cost(m: int, n: int, k: int, *, a_dtype, b_dtype, out_dtype, batch: int
         ValueError: a negative dimension, an output dtype that is none of the five.
     """
     m, n, k, batch = (
-        _dimension(name, value)
-        for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch))
+        _dimension(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch))
     )
     a = format_argument(_FUNCTION, "a_dtype", a_dtype).dtype
     b = format_argument(_FUNCTION, "b_dtype", b_dtype).dtype

@@ -7,6 +7,7 @@ reference both receive only its numbers (:class:`InstructionModel`); neither kno
 import dataclasses
 import typing
 
+from mmaemu_jax.accumulate import MAX_CHUNK_K
 from mmaemu_jax.errors import unknown_name
 
 Evidence = typing.Literal["replayed", "inherited", "experimental"]
@@ -70,8 +71,10 @@ class Preset:
             isinstance(self.slow_chunk, bool) or not isinstance(self.slow_chunk, int)
         ):
             raise TypeError(f"Preset: slow_chunk must be an int or None, got {self.slow_chunk!r}.")
-        if self.slow_chunk is not None and self.slow_chunk < 1:
-            raise ValueError(f"Preset: slow_chunk must be positive, got {self.slow_chunk}.")
+        if self.slow_chunk is not None and not 1 <= self.slow_chunk <= MAX_CHUNK_K:
+            raise ValueError(
+                f"Preset: slow_chunk must be in 1..{MAX_CHUNK_K}, got {self.slow_chunk}."
+            )
         if self.evidence not in typing.get_args(Evidence):
             raise ValueError(
                 f"Preset: evidence must be one of {typing.get_args(Evidence)}, "

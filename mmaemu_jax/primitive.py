@@ -25,14 +25,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from mmaemu_jax import _native, backends, reference
 from mmaemu_jax.accumulate import AccumulationPlan
-from mmaemu_jax.errors import (
-    BackendFallbackWarning,
-    BackendUnavailableError,
-    UnsupportedFeatureError,
-    message,
-)
+from mmaemu_jax.errors import UnsupportedFeatureError, message
 from mmaemu_jax.instruction import InstructionModel
-from mmaemu_jax.notices import Notice, issue
+from mmaemu_jax.notices import issue
 
 BLayout = Literal["nk", "kn"]
 
@@ -156,9 +151,9 @@ def _refuse_differentiation(*_: Any, **__: Any):
         message(
             "scaled_mm: the emulated GEMM has no derivative of its own (grad, jvp, vjp).",
             [
-                "mmaemu_jax.training.fp8_dot_general, whose gradients are emulated GEMMs too",
-                "jax.lax.stop_gradient on its operands",
                 "a jax.custom_vjp around the call",
+                "jax.lax.stop_gradient on its operands",
+                "mmaemu_jax.training.fp8_dot_general, which is planned",
             ],
         )
     )
@@ -279,21 +274,7 @@ def _lower_elsewhere(ctx, *operands, params: GemmParams):
     So it does in a program for several platforms of which one has no kernels.
     """
     platforms = ", ".join(p for p in ctx.module_context.platforms if p != "cpu")
-    if params.backend.startswith("cpu"):
-        raise BackendUnavailableError(
-            message(
-                f"scaled_mm: backend {params.backend!r} was asked for in a program for "
-                f"{platforms}.",
-                ["backend='auto'", "jax.jit under jax.default_device(jax.devices('cpu')[0])"],
-            )
-        )
-    if params.backend == "auto":
-        text = message(
-            f"scaled_mm: there are no kernels for {platforms}; the float64 reference computes "
-            "the same bits, slower.",
-            ["run this part on the CPU", "backend='reference' to say that this is wanted"],
-        )
-        issue([Notice(BackendFallbackWarning, text)])
+    issue(backends.fallback_notices("scaled_mm", params.backend, platforms))
     return _lower_to_reference(ctx, *operands, params=params)
 
 

@@ -1,7 +1,7 @@
 """What the replay of recordings compared: counted per test, printed once per run.
 
-A test reports its row by ``record_property("recordings", tally.row())``; conftest.py calls
-:func:`write_census` from ``pytest_terminal_summary``.
+A :class:`Tally` reports its row as a property of its test, which pytest-xdist carries to the
+process that prints; conftest.py calls :func:`write_census` from ``pytest_terminal_summary``.
 """
 
 import numpy as np
@@ -13,9 +13,13 @@ MAX_FAILURES_SHOWN = 10
 
 
 class Tally:
-    """The comparisons of one set on one backend."""
+    """The comparisons of one set on one backend.
 
-    def __init__(self):
+    ``record_property`` is pytest's fixture of that name.
+    """
+
+    def __init__(self, record_property):
+        self._record_property = record_property
         self._name = self._backend = ""
         self._ids: set[str] = set()
         self._outputs = self._values = self._rejections = 0
@@ -42,7 +46,8 @@ class Tally:
             self._failures.append(f"{case_id}: raised {error}, recorded {expected}")
 
     def finish(self, cases: int) -> None:
-        """Asserts that all ``cases`` were replayed and that nothing differed."""
+        """Reports the row; asserts that all ``cases`` were replayed and that nothing differed."""
+        self._record_property("recordings", self.row())
         shown = "\n".join(self._failures[:MAX_FAILURES_SHOWN])
         total = self._outputs + self._rejections
         assert not self._failures, f"{len(self._failures)} of {total} calls differ:\n{shown}"
@@ -57,7 +62,7 @@ def write_census(terminalreporter) -> None:
     """Prints one line per set and backend replayed in this run."""
     rows = [
         value
-        for outcome in ("passed", "failed", "")  # "": a fixture reports in the teardown
+        for outcome in ("passed", "failed")
         for report in terminalreporter.stats.get(outcome, [])
         for name, value in getattr(report, "user_properties", [])
         if name == "recordings"

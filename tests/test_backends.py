@@ -9,6 +9,7 @@ import pytest
 from gemms import finite_codes, gemm
 from processes import output_of, run_python, start_python
 
+import mmaemu_jax as mj
 from mmaemu_jax import _native, backends
 from mmaemu_jax.errors import BackendFallbackWarning, BackendUnavailableError
 from mmaemu_jax.testing import assert_bitwise_equal
@@ -39,17 +40,34 @@ def test_usable_backends_are_accepted(backend):
 
 @pytest.mark.parametrize("backend", ["gpu", "cpu:", "cpu:sse", "CPU", "", "auto "])
 def test_unknown_backends(backend):
-    with pytest.raises(ValueError, match=re.escape(f"f: Unknown backend {backend!r}")) as caught:
+    with pytest.raises(ValueError, match=re.escape(f"f: unknown backend {backend!r}")) as caught:
         backends.check_backend("f", backend)
     for known in ("auto", "cpu:scalar", "reference", "cuda"):
         assert known in str(caught.value)
 
 
-@pytest.mark.parametrize("backend", [None, 1, b"cpu", ["cpu"]])
-def test_a_backend_is_a_string(backend):
-    name = type(backend).__name__
-    with pytest.raises(TypeError, match=rf"^f: backend must be a string, got {name}\."):
-        backends.check_backend("f", backend)
+def test_a_forced_kernel_that_cannot_run(monkeypatch):
+    monkeypatch.setattr(backends.config, "CPU_TARGET", "avx999")
+    for backend in ("auto", "cpu"):
+        with pytest.raises(BackendUnavailableError, match=r"MMAEMU_JAX_CPU_TARGET='avx999'.*Ways"):
+            backends.check_backend("f", backend)
+    backends.check_backend("f", "cpu:scalar")
+
+
+def test_a_model_that_simd_kernels_do_not_run(monkeypatch):
+    monkeypatch.setattr(backends.config, "CPU_TARGET", None)
+    choice = backends.choose_backend("auto", "cpu", mj.get_preset("b200_mma_sync").model)
+    assert choice.name == "cpu:scalar"
+    why = {s.name: s.why_not for s in choice.skipped}
+    assert all("instruction model" in why[name] for name in why if name.startswith("cpu:"))
+
+
+def test_platforms_without_kernels():
+    (notice,) = backends.fallback_notices("f", "auto", "tpu")
+    assert notice.category is mj.errors.BackendFallbackWarning
+    assert backends.fallback_notices("f", "reference", "tpu") == ()
+    with pytest.raises(BackendUnavailableError, match="f: backend 'cpu:scalar' was asked for"):
+        backends.fallback_notices("f", "cpu:scalar", "tpu")
 
 
 def test_backends_that_cannot_run(monkeypatch):

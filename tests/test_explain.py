@@ -213,7 +213,7 @@ def test_a_plan_that_computes():
     plan = mj.explain(
         zeros(16, 8192), zeros(8192, 2048), 1.0, 1.0, out_dtype=BF16, profile="hopper-te"
     )
-    assert (plan.maturity, plan.evidence) == ("validated", "experimental")  # because S > 1
+    assert (plan.maturity, plan.evidence) == ("experimental", "experimental")  # because S > 1
     assert [n.category for n in plan.notices] == [UnverifiedSplitWarning]
     text = str(plan)
     for part in (
@@ -274,3 +274,13 @@ def test_the_fastest_kernel_is_chosen(monkeypatch):
     monkeypatch.setattr(backends.config, "CPU_TARGET", None)
     first = next(s.name for s in backends.backends_status() if s.usable and ":" in s.name)
     assert backends.choose_backend("auto", "cpu").name == first
+
+
+def test_a_platform_without_kernels(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    x, w = (jax.ShapeDtypeStruct(shape, jnp.float8_e4m3fn) for shape in ((16, 32), (32, 16)))
+    plan = mj.explain(x, w, 1.0, 1.0, splitk=1)
+    assert plan.backend.name == "reference"
+    assert [n.category for n in plan.notices] == [mj.errors.BackendFallbackWarning]
+    refused = mj.explain(x, w, 1.0, 1.0, splitk=1, backend="cpu:scalar")
+    assert isinstance(refused.error, mj.errors.BackendUnavailableError)

@@ -56,8 +56,8 @@ def test_explicit_splits(splitk, profile, S, scheme):
     ("splitk", "profile", "error", "text"),
     [
         ("never", "hopper", ValueError, "unknown splitk 'never'; known: auto, table, auto_or"),
-        (0, "hopper", ValueError, "S must be in 1..1048576, got 0"),
-        (-3, "hopper", ValueError, "S must be in 1..1048576, got -3"),
+        (0, "hopper", ValueError, "S must be in 1..4096, got 0"),
+        (-3, "hopper", ValueError, "S must be in 1..4096, got -3"),
         ((0, "serial"), "ada", ValueError, "S must be in 1.."),
         ((2**31, "serial"), "ada", ValueError, "S must be in 1.."),
         (2, "hopper", ValueError, "splitk=2 needs the scheme"),

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include "cpu/dispatch.h"
+#include "cpu/packed_codes.h"
 #include "ffi/cpu_handlers.h"
 
 namespace nb = nanobind;
@@ -37,6 +38,12 @@ nb::dict cpu_features() {
   return dict;
 }
 
+// Whether the SIMD kernels run a model's chains themselves; else they hand it to the portable one.
+bool simd_kernels_run(int nfma, int frac, int frac_out, int min_exp, bool late_c) {
+  const mmaemu::InstructionModel model{nfma, frac, frac_out, min_exp, late_c};
+  return mmaemu::cpu::runs_in_fp32(model, 16) || mmaemu::cpu::runs_in_fp32(model, 32);
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -44,6 +51,7 @@ NB_MODULE(_native, m) {
   m.def("registrations", &registrations, "FFI target name -> capsule of its CPU handler.");
   m.def("cpu_targets", &cpu_targets,
         "(name, usable here, why not) of every built kernel target, fastest first.");
+  m.def("simd_kernels_run", &simd_kernels_run, "Whether SIMD kernels run this model themselves.");
   m.def("cpu_features", &cpu_features, "Instruction-set extension -> whether it is there.");
   m.attr("VERSION") = MMAEMU_VERSION;
   m.attr("SOURCE_DIGEST") = MMAEMU_SOURCE_DIGEST;  // tests compare it with the checkout's csrc

@@ -21,12 +21,14 @@ struct AccumulationPlan {
 };
 
 // Index arithmetic stays far inside 64 bits, and a nonsensical S does not run for hours.
-inline constexpr int64_t kMaxSplits = int64_t{1} << 20;
+inline constexpr int64_t kMaxSplits = int64_t{1} << 12;
 inline constexpr int64_t kMaxTileK = int64_t{1} << 30;
+inline constexpr int64_t kMaxChunkK = int64_t{1} << 40;
 
 MMAEMU_HD constexpr bool is_valid(const AccumulationPlan& plan) {
   const bool split = plan.splits == 1 || (1 <= plan.tile_k && plan.tile_k <= kMaxTileK);
-  return plan.chunk_k >= 0 && 1 <= plan.splits && plan.splits <= kMaxSplits && split;
+  return 0 <= plan.chunk_k && plan.chunk_k <= kMaxChunkK && 1 <= plan.splits &&
+         plan.splits <= kMaxSplits && split;
 }
 
 MMAEMU_HD constexpr int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }

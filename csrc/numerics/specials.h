@@ -21,6 +21,17 @@ class SpecialValue {
     }
   }
 
+  // Many products at once.
+  MMAEMU_HD constexpr void add(bool nan, bool positive_infinity, bool negative_infinity) {
+    nan_ = nan_ || nan;
+    positive_infinity_ = positive_infinity_ || positive_infinity;
+    negative_infinity_ = negative_infinity_ || negative_infinity;
+  }
+
+  MMAEMU_HD constexpr bool is_nan() const {
+    return nan_ || (positive_infinity_ && negative_infinity_);
+  }
+
   MMAEMU_HD constexpr void add_accumulator(uint32_t c_bits) {
     if (is_nan_fp32(c_bits)) nan_ = true;
     if (is_inf_fp32(c_bits)) add_infinity((c_bits & kFp32.sign_bit()) != 0);
@@ -28,7 +39,7 @@ class SpecialValue {
 
   // The bits that replace the chain's result, or the result itself where the value is finite.
   MMAEMU_HD constexpr uint32_t patch(uint32_t finite_result) const {
-    if (nan_ || (positive_infinity_ && negative_infinity_)) return kFp32.canonical_nan;
+    if (is_nan()) return kFp32.canonical_nan;
     if (positive_infinity_) return kFp32.infinity();
     if (negative_infinity_) return kFp32.sign_bit() | kFp32.infinity();
     return finite_result;

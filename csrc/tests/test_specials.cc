@@ -133,6 +133,30 @@ void check_sparse(Seen& seen) {
   }
 }
 
+// Lines longer than what is looked at together (1024 codes), with one Inf anywhere, its opposite or
+// a zero to meet anywhere, or nothing but Inf.
+void check_long(Seen& seen) {
+  Random random(3);
+  const uint8_t infinity = 0x7C;
+  for (int64_t i = 0; i < (kSanitized ? 16 : 80); ++i) {
+    GemmCase gemm;
+    gemm.formats = {kE5M2, kE5M2};
+    gemm.b_is_kn = random.one_in(2);
+    gemm.set_shape(2, 3, random.between(1000, 3100));
+    fill_operands(gemm, random, Family::kFiniteCodes);
+    for (uint8_t& code : gemm.a) code = static_cast<uint8_t>((code & 0x3F) | 1);  // positive
+    for (uint8_t& code : gemm.b) code = static_cast<uint8_t>((code & 0x3F) | 1);
+    const auto at = [&] { return static_cast<size_t>(random.below(gemm.k)); };
+    gemm.a[at()] = infinity;  // of row 0
+    const size_t k = at();
+    const size_t b_index = gemm.b_is_kn ? k * static_cast<size_t>(gemm.n) : k;  // of column 0
+    if (random.one_in(2)) gemm.b[b_index] = random.one_in(2) ? infinity | 0x80 : infinity;
+    if (random.one_in(4)) gemm.a[k] = 0;
+    if (random.one_in(8)) gemm.a.assign(gemm.a.size(), infinity);
+    check_on_every_target(gemm, seen);
+  }
+}
+
 // Initial accumulators: finite ones join the chain, the others are the value or meet their
 // opposite.
 void check_accumulators(Seen& seen) {
@@ -196,6 +220,7 @@ int main() {
   Seen seen;
   check_all_pairs(seen);
   check_sparse(seen);
+  check_long(seen);
   check_accumulators(seen);
   check_outputs();
   MMAEMU_CHECK(seen.finite > 100 && seen.infinite > 100 && seen.nan > 100, seen.finite,

@@ -11,13 +11,15 @@ from mmaemu_jax.platforms import get_profile
 #: Shape whose time is all overhead of the call.
 TINY_SHAPE = (16, 16, 32)
 
+_UNSPLIT = SplitK(1)
+
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
     """How K is accumulated: fast or slow, and its split (S, scheme)."""
 
     use_fast_accum: bool = True
-    split: SplitK = SplitK(1)
+    split: SplitK = _UNSPLIT
 
     def __str__(self) -> str:
         name = "fast" if self.use_fast_accum else "slow"
@@ -77,7 +79,7 @@ class BenchCase:
 
 
 def parse_mode(text: str, profile: str) -> Mode:
-    """"fast", "slow", "fast,S" (the profile's first scheme) or "fast,S,scheme".
+    """ "fast", "slow", "fast,S" (the profile's first scheme) or "fast,S,scheme".
 
     Raises:
         ValueError: anything else, or a split where the profile has none.
@@ -85,7 +87,7 @@ def parse_mode(text: str, profile: str) -> Mode:
     name, *split = text.split(",")
     if name not in ("fast", "slow") or len(split) > 2:
         raise ValueError(
-            f"bench: --mode must be fast, slow, fast,S or fast,S,scheme (or slow,...), got {text!r}."
+            f"bench: --mode must be fast or slow, or either with ,S or ,S,scheme, got {text!r}."
         )
     if not split:
         return Mode(name == "fast")

@@ -1,5 +1,6 @@
 """Memory that a call needs beside its operands and its result."""
 
+import ctypes
 import gc
 import pathlib
 import sys
@@ -16,16 +17,24 @@ def extra_bytes(call: Callable) -> tuple[object, int | None]:
     """The result of ``call()`` and its peak extra memory; None where this system cannot tell.
 
     It is the rise of the process's resident memory above its level before the call, less the
-    result. The kernel of Linux keeps the peak and is asked to forget the earlier one, so what
-    came before does not hide the rise; memory that the allocator kept from an earlier call would,
-    so this has to be the first large call of its process.
+    result. The kernel of Linux keeps the peak and is asked to forget the earlier one, and glibc
+    to return the memory it holds, so what came before does not hide the rise. With another
+    allocator that keeps freed memory the figure is a lower bound.
     """
     gc.collect()
+    _return_freed_memory()
     if sys.platform != "linux" or not _reset_peak():
         return jax.block_until_ready(call()), None
     before = _resident("VmRSS")
     result = jax.block_until_ready(call())
     return result, max(0, _resident("VmHWM") - before - result.nbytes)
+
+
+def _return_freed_memory() -> None:
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+        if trim is not None:
+            trim(0)
 
 
 def _reset_peak() -> bool:

@@ -1,6 +1,5 @@
 """The programs that are timed, their operands, and the check of their bits."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmaemu_jax.api import scaled_mm
-from mmaemu_jax.backends import choose_backend
 from mmaemu_jax.bench.case import BenchCase
+from mmaemu_jax.explain import CallPlan, explain
 from mmaemu_jax.formats import format_named
 from mmaemu_jax.testing.bits import compare_bits
 
@@ -35,28 +34,31 @@ def stored_weights(case: BenchCase, w: np.ndarray) -> np.ndarray:
     return w if case.weights == "nk" else np.ascontiguousarray(w.T)
 
 
-def emulated(case: BenchCase, backend: str | None = None) -> Callable:
+def gemm_options(case: BenchCase, backend: str | None = None) -> dict[str, Any]:
+    """What the case passes to scaled_mm besides arrays and scales."""
+    return {
+        "out_dtype": np.dtype(case.out_dtype),
+        "use_fast_accum": case.mode.use_fast_accum,
+        "profile": case.profile,
+        "splitk": case.mode.split,
+        "backend": case.backend if backend is None else backend,
+    }
+
+
+def emulated(case: BenchCase, backend: str | None = None) -> jax.stages.Wrapped:
     """A jitted scaled_mm of input and weights; the step that a trace shows."""
+    options = gemm_options(case, backend)
 
     @jax.jit
     def bench_step(a, w):
         with jax.named_scope(case.label):
-            return scaled_mm(
-                a,
-                w.T if case.weights == "nk" else w,
-                SCALE_A,
-                SCALE_B,
-                out_dtype=np.dtype(case.out_dtype),
-                use_fast_accum=case.mode.use_fast_accum,
-                profile=case.profile,
-                splitk=case.mode.split,
-                backend=case.backend if backend is None else backend,
-            )
+            mat2 = w.T if case.weights == "nk" else w
+            return scaled_mm(a, mat2, SCALE_A, SCALE_B, **options)
 
     return bench_step
 
 
-def float32_dot(case: BenchCase) -> Callable:
+def float32_dot(case: BenchCase) -> jax.stages.Wrapped:
     """XLA's float32 dot of operands of the same shapes and layout."""
 
     @jax.jit
@@ -66,9 +68,23 @@ def float32_dot(case: BenchCase) -> Callable:
     return dot
 
 
+def plan_of(case: BenchCase) -> CallPlan:
+    """What the call would do here, or why it is refused."""
+    m, n, k = case.shape
+    a, b = (_dtype(name) for name in case.formats)
+    return explain(
+        jax.ShapeDtypeStruct((m, k), a),
+        jax.ShapeDtypeStruct((k, n), b),
+        SCALE_A,
+        SCALE_B,
+        **gemm_options(case),
+    )
+
+
 def backend_used(case: BenchCase) -> str:
     """What the case's backend comes to here, such as "cpu:avx512"."""
-    return choose_backend(case.backend, jax.default_backend()).name
+    choice = plan_of(case).backend
+    return case.backend if choice is None else choice.name
 
 
 def check(case: BenchCase, a: np.ndarray, w: np.ndarray, result: np.ndarray) -> dict[str, Any]:

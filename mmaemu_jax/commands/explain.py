@@ -3,15 +3,6 @@
 import argparse
 import json
 
-_DTYPES = {
-    "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
-    "bf16": "bfloat16",
-    "f16": "float16",
-    "fp16": "float16",
-    "f32": "float32",
-    "fp32": "float32",
-}
 _FORMATS = ("e4m3", "e5m2")
 
 _DESCRIPTION = """\
@@ -49,7 +40,7 @@ def add(commands) -> None:
         "--out",
         type=_output,
         default="bfloat16",
-        help="output dtype: f32, bf16 (default), f16, e4m3, e5m2 or a numpy name",
+        help="output dtype: f32, bf16 (default here; the call's is input's), f16, e4m3, e5m2",
     )
     parser.add_argument("--fast", action="store_true", help="fast accumulation (else slow)")
     parser.add_argument("--profile", choices=list_profiles(), help="whose bits", metavar="NAME")
@@ -136,9 +127,11 @@ def _output(text: str) -> str:
     from mmaemu_jax.arguments import dtype_argument
 
     try:
-        return dtype_argument("explain", "--out", _DTYPES.get(text, text)).name
-    except TypeError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        return dtype_argument("explain", "--out", text).name
+    except TypeError:
+        raise argparse.ArgumentTypeError(
+            f"unknown output dtype {text!r}; known: f32, bf16, f16, e4m3, e5m2"
+        ) from None
 
 
 def _split(text: str) -> str | int | tuple[int, str]:

@@ -3,7 +3,7 @@
 import dataclasses
 import operator
 
-from mmaemu_jax.accumulate import SplitK
+from mmaemu_jax.accumulate import MAX_SPLITS, SplitK
 from mmaemu_jax.arguments import type_name, unknown_option
 from mmaemu_jax.errors import message
 from mmaemu_jax.platforms.profile import Profile
@@ -13,9 +13,6 @@ SplitArgument = str | int | tuple[int, str] | SplitK
 
 #: Requests by name: look the split up, without inference, else assume S = 1, ask cuBLASLt.
 MODES = ("auto", "table", "auto_or_unsplit", "live")
-
-#: The kernels refuse more (csrc/numerics/accumulate.h, kMaxSplits); no library splits as often.
-_MAX_SPLITS = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +75,9 @@ def _checked(function: str, split: SplitK, profile: Profile) -> SplitK:
             f"{function}: a split is (S, scheme), an int and a str, got "
             f"({split.S!r}, {split.scheme!r}). {_ways_out(profile)}"
         )
-    if not 1 <= splits <= _MAX_SPLITS:
+    if not 1 <= splits <= MAX_SPLITS:
         raise ValueError(
-            f"{function}: S must be in 1..{_MAX_SPLITS}, got {splits}. {_ways_out(profile)}"
+            f"{function}: S must be in 1..{MAX_SPLITS}, got {splits}. {_ways_out(profile)}"
         )
     rule = profile.split_rule
     if splits == 1 and split.scheme == "none":
