@@ -8,6 +8,8 @@ import os
 import platform
 from typing import Any
 
+_PRESET_NUMBERS = ("nfma", "frac", "frac_out", "min_exp", "late_c", "slow_chunk")
+
 
 def add(commands) -> None:
     """Adds the command to the subparsers."""
@@ -89,14 +91,17 @@ def _text(facts: dict[str, Any]) -> str:
     )
     if facts["forced_cpu_target"]:
         lines.append(f"  MMAEMU_JAX_CPU_TARGET is {facts['forced_cpu_target']!r}")
-    lines += ["", f"Profiles (default: {facts['default_profile']})"]
+    default = facts["default_profile"]
+    known = default in [p["name"] for p in facts["profiles"]]
+    note = "" if known else ", which MMAEMU_JAX_PROFILE names and nobody knows"
+    lines += ["", f"Profiles (default: {default}{note})"]
     lines += _rows(
         (p["name"], f"{p['evidence']}, S > 1 {p['split_evidence']}; {p['gpu']}; {p['caller']}")
         for p in facts["profiles"]
     )
     lines += ["", "Presets"]
     lines += _rows(
-        (p["name"], f"{p['evidence']}; nfma={p['nfma']} frac={p['frac']} min_exp={p['min_exp']}")
+        (p["name"], f"{p['evidence']}; " + " ".join(f"{n}={p[n]}" for n in _PRESET_NUMBERS))
         for p in facts["presets"]
     )
     return "\n".join(lines)
