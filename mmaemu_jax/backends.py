@@ -3,6 +3,7 @@
 import dataclasses
 
 from mmaemu_jax import _native, config
+from mmaemu_jax.arguments import unknown_option
 from mmaemu_jax.errors import BackendFallbackWarning, BackendUnavailableError, message
 from mmaemu_jax.instruction import InstructionModel
 from mmaemu_jax.notices import Notice
@@ -43,12 +44,8 @@ def check_backend(function: str, backend: str) -> None:
         _check_forced_target(function, status)
         return
     if backend not in status:
-        raise ValueError(
-            message(
-                f"{function}: unknown backend {backend!r}; known: {', '.join(['auto', *status])}.",
-                ["backend='auto' takes the fastest; all give the same bits"],
-            )
-        )
+        way_out = "backend='auto' takes the fastest; all give the same bits"
+        raise unknown_option(function, "backend", backend, ["auto", *status], way_out)
     if not status[backend].usable:
         raise BackendUnavailableError(
             message(

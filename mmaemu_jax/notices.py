@@ -13,7 +13,8 @@ import jax
 
 from mmaemu_jax.errors import MmaemuWarning
 
-_INTERNAL = tuple(os.path.dirname(path) + os.sep for path in (__file__, jax.__file__) if path)
+#: Files of this package and of JAX start with one of these; a user's line is outside them.
+INTERNAL_PATHS = tuple(os.path.dirname(path) + os.sep for path in (__file__, jax.__file__) if path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ def issue(notices: Iterable[Notice]) -> None:
     if not pending:
         return
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(INTERNAL_PATHS):
         frame = frame.f_back
     for notice in pending:
         warnings.warn_explicit(

@@ -93,7 +93,7 @@ inline Lanes::Words inexact_negative_limit(Lanes::Words exponent) {
                     Lanes::broadcast(0x80808080u));
 }
 
-// One block of kNfma products for kRows rows and one panel, on the chain state in `c`.
+// One block of kNfma products for kRows rows and one panel, on the chain state c [row][kPanel].
 template <int kNfma, int kRows>
 class Block {
   static_assert(sum_keeps_its_binade(kNfma));
@@ -102,19 +102,19 @@ class Block {
   using Floats = Lanes::Floats;
 
  public:
-  static void run(const PackedA& a, const PackedB& b, int64_t k, float* c, int64_t c_stride) {
+  static void run(const PackedA& a, const PackedB& b, int64_t k, float* c) {
     Words exponent[kRows];
     largest_exponents(a, b, k, exponent);
     Floats sum[kRows][4];
     Floats base[kRows][4];
     for (int r = 0; r < kRows; ++r) {
-      start(exponent[r], c + r * c_stride, sum[r], base[r]);
+      start(exponent[r], c + r * kPanel, sum[r], base[r]);
     }
     Words counts[kRows];
     count_inexact_negatives(a, b, k, exponent, counts);
     multiply_add(a, b, k, sum);
     for (int r = 0; r < kRows; ++r) {
-      finish(base[r], counts[r], sum[r], c + r * c_stride);
+      finish(base[r], counts[r], sum[r], c + r * kPanel);
     }
   }
 

@@ -39,8 +39,6 @@ static_assert(2 * kLowZero < 128, "no carry into the sign");
 inline constexpr int kFrac = 13;
 inline constexpr int kHeadroom = kFp32.mantissa_bits - kFrac;
 inline constexpr int kMinAccumulator = 2 * kEmin - kFrac;  // exponent of the smallest one
-static_assert(kEmax + kExponentBiasB < kMinAccumulator + kFp32.bias + 64,
-              "exponent fields of accumulators stay far from wrapping");
 static_assert(kEmax + kExponentBiasB < kMinAccumulator + kFp32.bias,
               "a zero product's field is below every nonzero accumulator's");
 

@@ -13,6 +13,8 @@ namespace {
 struct Line {
   bool has_nan = false;
   bool has_infinity = false;
+
+  bool finite() const { return !has_nan && !has_infinity; }
 };
 
 // Codes from this magnitude up are not finite: E4M3 has the NaN 0x7F, E5M2 Inf 0x7C and NaNs.
@@ -129,6 +131,11 @@ SpecialValue infinite_products(const TileProblem& t, int64_t i, int64_t j) {
 void patch_specials(const TileProblem& t) {
   const std::vector<Line> rows = scan_lines(t.fmt_a, t.a, t.m, t.a_stride_m, 1, t.k);
   const std::vector<Line> columns = scan_columns(t);
+  const auto finite = [](const Line& line) { return line.finite(); };
+  if (t.c == nullptr && std::all_of(rows.begin(), rows.end(), finite) &&
+      std::all_of(columns.begin(), columns.end(), finite)) {
+    return;
+  }
   for (int64_t i = 0; i < t.m; ++i) {
     const Line& row = rows[static_cast<size_t>(i)];
     for (int64_t j = 0; j < t.n; ++j) {

@@ -210,7 +210,7 @@ class TileKernel {
         }
       }
       for (int64_t k = stretch.begin; k < stretch.end; k += kNfma) {
-        Block<kNfma, kRows>::run(a, b, k, c, kPanel);
+        Block<kNfma, kRows>::run(a, b, k, c);
       }
       if (stretch.ends_chain) {
         finish_chain<kRows>(c, to.state + at, to.add);

@@ -3,13 +3,10 @@
 import dataclasses
 import os
 
-import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
+from mmaemu_jax.notices import INTERNAL_PATHS
 from mmaemu_jax.transforms.jaxprs import Occurrence, open_jaxpr
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_INTERNAL = (_PACKAGE + os.sep, os.path.dirname(os.path.abspath(jax.__file__)) + os.sep)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,4 +55,4 @@ def _function_of(jaxpr: Jaxpr | ClosedJaxpr) -> SourceLocation | None:
 
 
 def _is_internal(file: str) -> bool:
-    return os.path.abspath(file).startswith(_INTERNAL)
+    return os.path.abspath(file).startswith(INTERNAL_PATHS)
