@@ -1,0 +1,134 @@
+"""One emulated dot_general: operands laid out as matrices, the GEMM, the result laid out again.
+
+Its equations are traced apart and then take the dot's place. XLA pads M, N and K with zeros to
+multiples of 16 and slices the result. Here the GEMM is decided at the padded shape and computed at
+the real one, which gives the same bits: zero codes change no chain (R9), no k-tile of R12 or R13
+begins in them, and rows and columns do not know of each other.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import JaxprEqn, Var
+
+from mmaemu_jax import primitive
+from mmaemu_jax.accumulate import AccumulationPlan
+from mmaemu_jax.instruction import InstructionModel
+from mmaemu_jax.transforms.flow import Atom
+from mmaemu_jax.transforms.jaxprs import open_jaxpr
+
+DimensionNumbers = tuple[
+    tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class DotProgram:
+    """What an emulated dot computes: ``program(a, b, *scales)``.
+
+    Attributes:
+        dimension_numbers: those of the dot_general.
+        model, plan, backend: of the GEMM, as in :func:`primitive.bind`.
+        gemm_dtype: the GEMM's output dtype.
+        out_dtype: the dot's, to which another gemm_dtype is converted.
+        scales: for a, for b and for the folded scaling of the result: whether the scalar is given,
+            and then whether it divides.
+    """
+
+    dimension_numbers: DimensionNumbers
+    model: InstructionModel
+    plan: AccumulationPlan
+    backend: str
+    gemm_dtype: np.dtype
+    out_dtype: np.dtype
+    scales: tuple[bool | None, bool | None, bool | None]
+
+    def __call__(self, a: jax.Array, b: jax.Array, *scalars: jax.Array) -> jax.Array:
+        (contract_a, contract_b), (batch_a, batch_b) = self.dimension_numbers
+        free_a, free_b = _free(a, contract_a, batch_a), _free(b, contract_b, batch_b)
+        batch = [a.shape[i] for i in batch_a]
+        rows, columns = [a.shape[i] for i in free_a], [b.shape[i] for i in free_b]
+        left = _matrices(a, batch_a, free_a, contract_a)
+        is_kn = [*batch_b, *contract_b, *free_b] == list(range(b.ndim))
+        inner = (contract_b, free_b) if is_kn else (free_b, contract_b)
+        scale_a, scale_b = self._scales(scalars, len(batch))
+        result = primitive.bind(
+            left,
+            _matrices(b, batch_b, *inner),
+            scale_a,
+            scale_b,
+            model=self.model,
+            plan=self.plan,
+            out_dtype=self.gemm_dtype,
+            b_layout="kn" if is_kn else "nk",
+            backend=self.backend,
+        )
+        return result.reshape(*batch, *rows, *columns).astype(self.out_dtype)
+
+    def _scales(self, scalars: Sequence[jax.Array], leading: int):
+        """The GEMM's two scales; a folded scaling of the result is the first (R16)."""
+        given = iter(scalars)
+        of_a, of_b, of_result = (
+            None if divided is None else _as_scale(next(given), divided) for divided in self.scales
+        )
+        of_a = of_result if of_a is None else of_a
+        one = np.ones((1,) * leading, np.float32)
+        return [one if s is None else s.reshape((1,) * leading) for s in (of_a, of_b)]
+
+
+def _as_scale(scalar: jax.Array, divided: bool) -> jax.Array:
+    """A scalar as a float32 scale; a divisor's reciprocal is taken in its own dtype, as by XLA."""
+    value = scalar.reshape(())
+    if divided:
+        value = jnp.ones((), value.dtype) / value
+    return value.astype(jnp.float32)
+
+
+def _free(x: jax.Array, contract: Sequence[int], batch: Sequence[int]) -> list[int]:
+    return [i for i in range(x.ndim) if i not in contract and i not in batch]
+
+
+def _matrices(x: jax.Array, batch: Sequence[int], rows: Sequence[int], columns: Sequence[int]):
+    """``x`` as (*batch, rows, columns), with each group of dimensions made one."""
+    order = [*batch, *rows, *columns]
+    if order != list(range(x.ndim)):
+        x = x.transpose(order)
+    sizes = [x.shape[i] for i in range(len(batch))]
+    middle = len(batch) + len(rows)
+    return x.reshape(*sizes, math.prod(x.shape[len(batch) : middle]), math.prod(x.shape[middle:]))
+
+
+def equations_for(
+    program: Callable[..., jax.Array], dot: JaxprEqn, operands: Sequence[Atom], result: Var
+) -> list[JaxprEqn]:
+    """Equations that set ``result`` to ``program`` of ``operands``, at ``dot``'s place and scope."""
+    with dot.ctx.manager:  # the mesh, whose manual axes types may name
+        closed = jax.make_jaxpr(program)(*(abstract(atom.aval) for atom in operands))
+    inner = open_jaxpr(closed)
+    assert not inner.constvars, "an emulated dot has no constants"
+    names: dict[Var, Atom] = dict(zip(inner.invars, operands, strict=True))
+    eqns = []
+    for eqn in inner.eqns:
+        for var in eqn.outvars:
+            names[var] = result if var is inner.outvars[0] else Var(var.aval)
+        eqns.append(
+            eqn.replace(
+                invars=[names.get(x, x) if isinstance(x, Var) else x for x in eqn.invars],
+                outvars=[names[var] for var in eqn.outvars],
+                source_info=dot.source_info,
+            )
+        )
+    return eqns
+
+
+def abstract(aval: ShapedArray) -> jax.ShapeDtypeStruct:
+    """``aval`` as an argument to trace with, its manual mesh axes included."""
+    sharding = None if aval.sharding.mesh.empty else aval.sharding
+    return jax.ShapeDtypeStruct(
+        aval.shape, aval.dtype, sharding=sharding, manual_axis_type=aval.manual_axis_type
+    )

@@ -1,0 +1,194 @@
+"""The report of emulate: what is taken over and how, what is left and why."""
+
+import dataclasses
+from typing import Any
+
+from mmaemu_jax.platforms import SplitDecision
+from mmaemu_jax.transforms.fp8_epilogues import Epilogue
+from mmaemu_jax.transforms.fp8_gemms import format_name
+from mmaemu_jax.transforms.fp8_operands import Fp8Operand
+from mmaemu_jax.transforms.jaxprs import Occurrence
+from mmaemu_jax.transforms.rewriting import Found, Rewritten
+from mmaemu_jax.transforms.source_location import SourceLocation, source_location
+from mmaemu_jax.transforms.takeover import EmulationOptions, Refusal, Takeover
+
+
+@dataclasses.dataclass(frozen=True)
+class EmulatedGemm:
+    """A dot that is computed as a GEMM of the profile.
+
+    Attributes:
+        location, scope, times, loops, conditional: where it is and how often it runs, as in
+            :class:`GemmSite`.
+        M, N, K, batch: ``batch`` products of [M, K] by [K, N].
+        padded: (M, N, K) as the library sees them, by which the split is decided.
+        format_a, format_b: "e4m3" or "e5m2".
+        out_dtype: the GEMM's output dtype.
+        accumulate: "fast" (R10) or "slow" (R11).
+        split: the split-K decision.
+        scale_a, scale_b: how the operand is scaled: "" (not), "multiplied" or "divided".
+        epilogue: how the result is scaled inside the GEMM, likewise.
+        note: what XLA would do besides, or why nothing is folded; "" if there is nothing to say.
+    """
+
+    location: SourceLocation
+    scope: str
+    M: int
+    N: int
+    K: int
+    batch: int
+    padded: tuple[int, int, int]
+    format_a: str
+    format_b: str
+    out_dtype: str
+    accumulate: str
+    split: SplitDecision
+    scale_a: str
+    scale_b: str
+    epilogue: str
+    note: str
+    times: int
+    loops: tuple[str, ...]
+    conditional: bool
+
+    def __str__(self) -> str:
+        batch = f"{self.batch} x " if self.batch != 1 else ""
+        m, n, k = self.padded
+        padded = f" (padded {m} x {n} x {k})" if self.padded != (self.M, self.N, self.K) else ""
+        split = f"S={self.split.S} {self.split.scheme} ({self.split.source})"
+        parts = [
+            f"{batch}{self.M} x {self.N} x {self.K}{padded}",
+            f"{self.format_a} x {self.format_b} -> {self.out_dtype}",
+            self.accumulate,
+            split,
+        ]
+        for what, how in (("a", self.scale_a), ("b", self.scale_b), ("result", self.epilogue)):
+            if how:
+                parts.append(f"{what} {how} by a scalar")
+        return ", ".join(parts) + (f"; {self.note}" if self.note else "")
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftProduct:
+    """An FP8 product that is left as it is.
+
+    Attributes:
+        location, scope: where it is.
+        primitive: what it is, such as "dot_general".
+        operands: dtypes and shapes of its operands, as text.
+        reason: why.
+    """
+
+    location: SourceLocation
+    scope: str
+    primitive: str
+    operands: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.primitive} of {self.operands}: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True)
+class EmulationReport:
+    """What :func:`emulate` does with a function; ``str()`` of it is a report for people.
+
+    Attributes:
+        function, profile, epilogue: of the emulated function.
+        emulated: the dots that are taken over, in program order.
+        left: the FP8 products that are not.
+    """
+
+    function: str
+    profile: str
+    epilogue: str
+    emulated: tuple[EmulatedGemm, ...]
+    left: tuple[LeftProduct, ...]
+
+    def left_text(self) -> str:
+        """The products that are left, as one text; each reason once."""
+        lines = (f"{_where(left.location)}: {left}".rstrip(".") for left in self.left)
+        return "; ".join(dict.fromkeys(lines)) + "."
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; symbolic dimensions become strings."""
+        return _plain(dataclasses.asdict(self))
+
+    def __str__(self) -> str:
+        head = f"{self.function}, emulated as profile {self.profile!r}, epilogue={self.epilogue!r}"
+        lines = [f"{head}: {len(self.emulated)} FP8 GEMMs, {len(self.left)} FP8 products left."]
+        lines += [f"{_where(gemm.location)}  {gemm.scope or '-'}  {gemm}" for gemm in self.emulated]
+        lines += [f"{_where(x.location)}  {x.scope or '-'}  LEFT: {x}" for x in self.left]
+        return "\n".join(lines)
+
+
+def report_on(function: str, rewritten: Rewritten, options: EmulationOptions) -> EmulationReport:
+    """The report of one rewritten program."""
+    emulated, left = [], []
+    for found in rewritten.found:
+        if isinstance(found.outcome, Takeover):
+            emulated.append(_emulated(found.occurrence, found.outcome))
+        else:
+            left.append(_left(found, found.outcome))
+    return EmulationReport(
+        function, options.profile.name, options.epilogue, tuple(emulated), tuple(left)
+    )
+
+
+def _emulated(occurrence: Occurrence, takeover: Takeover) -> EmulatedGemm:
+    gemm = takeover.gemm
+    return EmulatedGemm(
+        location=source_location(occurrence),
+        scope=occurrence.scope,
+        M=gemm.M,
+        N=gemm.N,
+        K=gemm.K,
+        batch=gemm.batch,
+        padded=takeover.padded,
+        format_a=format_name(gemm.dtype_a),
+        format_b=format_name(gemm.dtype_b),
+        out_dtype=gemm.out_dtype.name,
+        accumulate=gemm.accumulate,
+        split=takeover.plan.decision,
+        scale_a=_scaling(takeover.a),
+        scale_b=_scaling(takeover.b),
+        epilogue=_scaling(takeover.epilogue),
+        note=takeover.epilogue.note,
+        times=occurrence.times,
+        loops=occurrence.loops,
+        conditional=occurrence.conditional,
+    )
+
+
+def _scaling(of: Fp8Operand | Epilogue) -> str:
+    if of.scale is None:
+        return ""
+    return "divided" if of.divided else "multiplied"
+
+
+def _left(found: Found, refusal: Refusal) -> LeftProduct:
+    eqn = found.occurrence.eqn
+    operands = " and ".join(
+        f"{var.aval.dtype.name}{list(var.aval.shape)}" for var in eqn.invars[:2]
+    )
+    return LeftProduct(
+        source_location(found.occurrence),
+        found.occurrence.scope,
+        eqn.primitive.name,
+        operands,
+        refusal.reason,
+    )
+
+
+def _where(location: SourceLocation) -> str:
+    file = location.file.rsplit("/", 1)[-1]
+    return f"{file}:{location.line} ({location.function})" if file else "?"
+
+
+def _plain(value: Any) -> Any:
+    """``value`` with lists for tuples and text for what JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, int | float | str | bool | None) else str(value)

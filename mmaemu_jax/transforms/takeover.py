@@ -1,0 +1,114 @@
+"""What emulate does with one dot_general: take it over, leave it and say why, or not look at it.
+
+Taken over is what XLA's FP8 rewriter makes an FP8 GEMM of: FP8 operands, or operands dequantised
+from FP8 by a scalar, an output dtype of cuBLASLt, and an accumulation that the precision decides.
+"""
+
+import dataclasses
+from typing import Literal
+
+from jax.extend.core import JaxprEqn
+
+from mmaemu_jax.errors import MmaemuError, SplitKUnknownError
+from mmaemu_jax.plan import GemmPlan, plan_scaled_mm
+from mmaemu_jax.platforms import Profile, SplitArgument
+from mmaemu_jax.transforms.flow import Flow
+from mmaemu_jax.transforms.fp8_epilogues import Epilogue, match_epilogue
+from mmaemu_jax.transforms.fp8_gemms import Fp8Gemm, dot_general_gemm
+from mmaemu_jax.transforms.fp8_operands import Fp8Operand, is_fp8, match_operand
+
+EpilogueMode = Literal["xla", "jaxpr"]
+OnUnsupported = Literal["warn", "raise"]
+
+#: XLA pads the dimensions of an FP8 GEMM to multiples of this.
+ALIGNMENT = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class EmulationOptions:
+    """The options of :func:`emulate`, checked."""
+
+    profile: Profile
+    splitk: SplitArgument
+    use_fast_accum: bool | None
+    epilogue: EpilogueMode
+    backend: str
+    on_unsupported: OnUnsupported
+
+
+@dataclasses.dataclass(frozen=True)
+class Takeover:
+    """A dot that becomes an emulated GEMM.
+
+    Attributes:
+        gemm: formats, dimensions, output dtype and accumulation mode of the GEMM.
+        padded: (M, N, K) as the library sees them.
+        a, b: the operands.
+        epilogue: what is folded.
+        plan: split-K decision and accumulation.
+    """
+
+    gemm: Fp8Gemm
+    padded: tuple[int, int, int]
+    a: Fp8Operand
+    b: Fp8Operand
+    epilogue: Epilogue
+    plan: GemmPlan
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Why an FP8 dot is left alone; ``error`` is to be raised whatever the caller tolerates."""
+
+    reason: str
+    error: MmaemuError | None = None
+
+
+def consider(flow: Flow, dot: JaxprEqn, options: EmulationOptions) -> Takeover | Refusal | None:
+    """What to do with ``dot``; None: it is no product of FP8 values, or empty (R15)."""
+    operands = [match_operand(flow, atom) for atom in dot.invars]
+    if any(operand is None for operand in operands):
+        return None
+    for side, operand in zip(("first", "second"), operands, strict=True):
+        if isinstance(operand, str):
+            return Refusal(f"the {side} operand comes from FP8, but {operand}")
+    a, b = (operand for operand in operands if isinstance(operand, Fp8Operand))
+    gemm = dot_general_gemm(dot, a.source.aval.dtype, b.source.aval.dtype)
+    if any(dim == 0 for dim in (gemm.M, gemm.N, gemm.K, gemm.batch)):
+        return None
+    return _planned(flow, dot, a, b, gemm, options)
+
+
+def _planned(
+    flow: Flow, dot: JaxprEqn, a: Fp8Operand, b: Fp8Operand, gemm: Fp8Gemm, options
+) -> Takeover | Refusal:
+    if gemm.accumulate == "unknown":
+        return Refusal("the algorithm of its precision is not one of FP8")
+    is_direct = all(map(is_fp8, dot.invars))
+    if not is_direct and dot.params["precision"] is not None and _names_algorithm(dot):
+        return Refusal("its operands are dequantised and its precision names an algorithm")
+    if options.use_fast_accum is not None:
+        gemm = dataclasses.replace(gemm, accumulate="fast" if options.use_fast_accum else "slow")
+    m, n, k = padded = tuple(_aligned(dim) for dim in (gemm.M, gemm.N, gemm.K))
+    call = dataclasses.replace(gemm, M=m, N=n, K=k).as_call()
+    try:
+        plan = plan_scaled_mm(call, options.profile, options.splitk)
+    except SplitKUnknownError as error:
+        return Refusal(str(error), error)
+    except MmaemuError as error:
+        return Refusal(str(error))
+    assert plan is not None, "an empty GEMM was sorted out before"
+    epilogue = Epilogue()
+    if options.epilogue == "xla" and gemm.out_dtype == dot.outvars[0].aval.dtype:
+        aligned = (gemm.M, gemm.N) == (m, n)
+        scaled = {"scaled_a": a.scale is not None, "scaled_b": b.scale is not None}
+        epilogue = match_epilogue(flow, dot, aligned=aligned, **scaled)
+    return Takeover(gemm, padded, a, b, epilogue, plan)
+
+
+def _names_algorithm(dot: JaxprEqn) -> bool:
+    return hasattr(dot.params["precision"], "accumulation_type")
+
+
+def _aligned(dim):
+    return -(-dim // ALIGNMENT) * ALIGNMENT
