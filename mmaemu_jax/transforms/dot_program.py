@@ -22,9 +22,7 @@ from mmaemu_jax.instruction import InstructionModel
 from mmaemu_jax.transforms.flow import Atom
 from mmaemu_jax.transforms.jaxprs import open_jaxpr
 
-DimensionNumbers = tuple[
-    tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
-]
+DimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +34,8 @@ class DotProgram:
         model, plan, backend: of the GEMM, as in :func:`primitive.bind`.
         gemm_dtype: the GEMM's output dtype.
         out_dtype: the dot's, to which another gemm_dtype is converted.
-        scales: for a, for b and for the folded scaling of the result: whether the scalar is given,
-            and then whether it divides.
+        scales: for a, for b and for the folded scaling of the result: whether the scalar divides,
+            or None where there is none.
     """
 
     dimension_numbers: DimensionNumbers
@@ -46,7 +44,7 @@ class DotProgram:
     backend: str
     gemm_dtype: np.dtype
     out_dtype: np.dtype
-    scales: tuple[bool | None, bool | None, bool | None]
+    scales: Sequence[bool | None]
 
     def __call__(self, a: jax.Array, b: jax.Array, *scalars: jax.Array) -> jax.Array:
         (contract_a, contract_b), (batch_a, batch_b) = self.dimension_numbers
@@ -77,7 +75,7 @@ class DotProgram:
             None if divided is None else _as_scale(next(given), divided) for divided in self.scales
         )
         of_a = of_result if of_a is None else of_a
-        one = np.ones((1,) * leading, np.float32)
+        one = jnp.ones((1,) * leading, jnp.float32)
         return [one if s is None else s.reshape((1,) * leading) for s in (of_a, of_b)]
 
 
@@ -106,7 +104,7 @@ def _matrices(x: jax.Array, batch: Sequence[int], rows: Sequence[int], columns: 
 def equations_for(
     program: Callable[..., jax.Array], dot: JaxprEqn, operands: Sequence[Atom], result: Var
 ) -> list[JaxprEqn]:
-    """Equations that set ``result`` to ``program`` of ``operands``, at ``dot``'s place and scope."""
+    """Equations that set ``result`` to ``program`` of ``operands``, in ``dot``'s name."""
     with dot.ctx.manager:  # the mesh, whose manual axes types may name
         closed = jax.make_jaxpr(program)(*(abstract(atom.aval) for atom in operands))
     inner = open_jaxpr(closed)

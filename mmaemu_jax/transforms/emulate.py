@@ -82,9 +82,7 @@ def emulate(
             raise unknown_option(_FUNCTION, name, value, known)
     name_argument(_FUNCTION, "backend", backend)
     check_backend(_FUNCTION, backend)
-    options = EmulationOptions(
-        platform, splitk, use_fast_accum, epilogue, backend, on_unsupported
-    )
+    options = EmulationOptions(platform, splitk, use_fast_accum, epilogue, backend, on_unsupported)
     return Emulated(fn, options)
 
 
@@ -123,7 +121,10 @@ class Emulated:
             return out
 
         closed = jax.make_jaxpr(flat)(*leaves)
-        out = self._differentiable(closed)(*closed.consts, *leaves)
+        call = self._differentiable(closed)
+        if jax.sharding.get_abstract_mesh().manual_axes:
+            call = jax.jit(call)  # shard_map outside of jit refuses custom_vjp with symbolic zeros
+        out = call(*closed.consts, *leaves)
         return jax.tree.unflatten(out_trees[-1], out)
 
     def _differentiable(self, closed: ClosedJaxpr) -> Callable:

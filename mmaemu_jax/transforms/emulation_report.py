@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from mmaemu_jax.platforms import SplitDecision
+from mmaemu_jax.transforms.flow import aval_of
 from mmaemu_jax.transforms.fp8_epilogues import Epilogue
 from mmaemu_jax.transforms.fp8_gemms import format_name
 from mmaemu_jax.transforms.fp8_operands import Fp8Operand
@@ -169,7 +170,7 @@ def _scaling(of: Fp8Operand | Epilogue) -> str:
 def _left(found: Found, refusal: Refusal) -> LeftProduct:
     eqn = found.occurrence.eqn
     operands = " and ".join(
-        f"{var.aval.dtype.name}{list(var.aval.shape)}" for var in eqn.invars[:2]
+        f"{aval_of(var).dtype.name}{list(aval_of(var).shape)}" for var in eqn.invars[:2]
     )
     return LeftProduct(
         source_location(found.occurrence),

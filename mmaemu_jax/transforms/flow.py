@@ -1,10 +1,24 @@
 """Which equation of a jaxpr makes a value, and which use it; dead equations do not count."""
 
 from collections import defaultdict
+from typing import cast
 
+import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 Atom = Var | Literal
+
+
+def aval_of(atom: Atom) -> ShapedArray:
+    """The type of an array."""
+    return cast(ShapedArray, atom.aval)
+
+
+def is_fp8(atom: Atom) -> bool:
+    """An FP8 array of any flavour."""
+    dtype = getattr(atom.aval, "dtype", None)
+    return isinstance(dtype, np.dtype) and dtype.name.startswith("float8_")
 
 
 class Flow:

@@ -13,7 +13,7 @@ import dataclasses
 
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from mmaemu_jax.transforms.flow import Atom, Flow
+from mmaemu_jax.transforms.flow import Atom, Flow, aval_of
 from mmaemu_jax.transforms.fp8_operands import (
     REARRANGEMENTS,
     TRANSPARENT,
@@ -114,10 +114,10 @@ def _spreads(flow: Flow, factor: Atom, scaling: JaxprEqn) -> int:
     """How many elementwise operations of the scaling's shape use ``factor``, as XLA counts."""
     if not isinstance(factor, Var):
         return 1
-    shape = scaling.outvars[0].aval.shape
+    shape = aval_of(scaling.outvars[0]).shape
     count = 0
     for use in flow.uses(factor):
-        if use is None or use.outvars[0].aval.shape != shape:
+        if use is None or aval_of(use.outvars[0]).shape != shape:
             continue
         is_broadcast = use.primitive.name == "broadcast_in_dim"
         count += len(flow.uses(use.outvars[0])) if is_broadcast else 1

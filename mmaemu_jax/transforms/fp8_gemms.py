@@ -2,10 +2,8 @@
 
 import dataclasses
 import math
-from typing import cast
 
 import numpy as np
-from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn
 from jax.lax import DotAlgorithm, DotAlgorithmPreset, Precision
 
@@ -14,6 +12,7 @@ from mmaemu_jax.call import Operand, ScaledMmCall
 from mmaemu_jax.formats import format_of
 from mmaemu_jax.instruction import InstructionModel, get_preset, list_presets
 from mmaemu_jax.primitive import GemmParams, scaled_mm_p
+from mmaemu_jax.transforms.flow import aval_of, is_fp8
 from mmaemu_jax.transforms.jaxpr_report import AccumulateMode, Kind
 
 
@@ -51,23 +50,14 @@ def fp8_gemm(eqn: JaxprEqn) -> Fp8Gemm | None:
     """The GEMM of ``eqn``, or None if it is none or an operand is not FP8 (of any flavour)."""
     if eqn.primitive is scaled_mm_p:
         return _of_primitive(eqn)
-    if eqn.primitive.name == "dot_general" and all(map(_is_fp8, eqn.invars)):
-        return dot_general_gemm(eqn, *(_aval(var).dtype for var in eqn.invars))
+    if eqn.primitive.name == "dot_general" and all(map(is_fp8, eqn.invars)):
+        return dot_general_gemm(eqn, *(aval_of(var).dtype for var in eqn.invars))
     return None
-
-
-def _aval(var) -> ShapedArray:
-    return cast(ShapedArray, var.aval)
-
-
-def _is_fp8(var) -> bool:
-    dtype = _aval(var).dtype
-    return isinstance(dtype, np.dtype) and dtype.name.startswith("float8_")
 
 
 def _of_primitive(eqn: JaxprEqn) -> Fp8Gemm:
     params: GemmParams = eqn.params["params"]
-    a, b, out = map(_aval, (*eqn.invars[:2], eqn.outvars[0]))
+    a, b, out = map(aval_of, (*eqn.invars[:2], eqn.outvars[0]))
     *batch, m, n = out.shape
     mode = "slow" if params.plan.chunk_k else "fast"
     return Fp8Gemm(
@@ -77,7 +67,7 @@ def _of_primitive(eqn: JaxprEqn) -> Fp8Gemm:
 
 def dot_general_gemm(eqn: JaxprEqn, dtype_a: np.dtype, dtype_b: np.dtype) -> Fp8Gemm:
     """The GEMM of ``eqn``, a dot_general whose operands are FP8 or dequantised from these types."""
-    a, b, out = map(_aval, (*eqn.invars, eqn.outvars[0]))
+    a, b, out = map(aval_of, (*eqn.invars, eqn.outvars[0]))
     (contract_a, contract_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
     return Fp8Gemm(
         "dot_general",

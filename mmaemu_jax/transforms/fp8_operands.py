@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from mmaemu_jax.transforms.flow import Atom, Flow
+from mmaemu_jax.transforms.flow import Atom, Flow, aval_of, is_fp8
 
 #: Every FP8 value is one of these types' values, so that conversions between them are exact.
 WIDE_DTYPES = tuple(map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))
@@ -41,12 +41,6 @@ class Fp8Operand:
     divided: bool = False
 
 
-def is_fp8(atom: Atom) -> bool:
-    """An FP8 array of any flavour."""
-    dtype = getattr(atom.aval, "dtype", None)
-    return isinstance(dtype, np.dtype) and dtype.name.startswith("float8_")
-
-
 def match_operand(flow: Flow, atom: Atom) -> Fp8Operand | str | None:
     """The FP8 operand behind ``atom``; None if it has nothing to do with FP8.
 
@@ -59,7 +53,7 @@ def match_operand(flow: Flow, atom: Atom) -> Fp8Operand | str | None:
     while not is_fp8(atom):
         eqn = flow.maker(atom)
         name = eqn.primitive.name if eqn is not None else ""
-        if eqn is None or atom.aval.dtype not in WIDE_DTYPES:
+        if eqn is None or aval_of(atom).dtype not in WIDE_DTYPES:
             return None
         if name == "convert_element_type":
             converted_last |= scaling is None and not is_fp8(eqn.invars[0])
@@ -111,7 +105,7 @@ def scalar_factor(flow: Flow, eqn: JaxprEqn) -> ScalarFactor | None:
     candidates = [(left, right)] if eqn.primitive.name == "div" else [(left, right), (right, left)]
     for scaled, spread in candidates:
         factor = _before_broadcast(flow, spread)
-        if factor is not None and scaled.aval.shape == eqn.outvars[0].aval.shape:
+        if factor is not None and aval_of(scaled).shape == aval_of(eqn.outvars[0]).shape:
             return ScalarFactor(scaled, factor, spread)
     return None
 
@@ -129,7 +123,7 @@ def _before_broadcast(flow: Flow, atom: Atom) -> Atom | None:
 
 
 def _has_one_element(atom: Atom) -> bool:
-    size = math.prod(atom.aval.shape)
+    size = math.prod(aval_of(atom).shape)
     return isinstance(size, int) and size == 1
 
 
@@ -138,7 +132,7 @@ def _not_by_a_scalar(flow: Flow, eqn: JaxprEqn) -> str | None:
     operands = eqn.invars[:1] if eqn.primitive.name == "div" else eqn.invars
     if all(match_operand(flow, atom) is None for atom in operands):
         return None
-    shapes = " and ".join(str(list(atom.aval.shape)) for atom in eqn.invars)
+    shapes = " and ".join(str(list(aval_of(atom).shape)) for atom in eqn.invars)
     return f"its dequantisation scale is not a scalar ({eqn.primitive.name} of {shapes})"
 
 
@@ -149,13 +143,15 @@ def _is_zero(atom: Atom) -> bool:
 def moved_equations(operand: Fp8Operand) -> tuple[Atom, list[JaxprEqn]]:
     """``operand``'s moves as equations on its FP8 array, and what they lead to."""
     atom, eqns = operand.source, []
-    dtype = operand.source.aval.dtype
+    dtype = aval_of(operand.source).dtype
     for eqn in operand.moves:
-        moved = Var(eqn.outvars[0].aval.update(dtype=dtype, weak_type=False))
+        moved = Var(aval_of(eqn.outvars[0]).update(dtype=dtype, weak_type=False))
         rest = eqn.invars[1:]
         if eqn.primitive.name == "pad":
             zero = rest[0]
-            rest = [Literal(np.zeros((), dtype), zero.aval.update(dtype=dtype, weak_type=False))]
+            rest = [
+                Literal(np.zeros((), dtype), aval_of(zero).update(dtype=dtype, weak_type=False))
+            ]
         eqns.append(eqn.replace(invars=[atom, *rest], outvars=[moved]))
         atom = moved
     return atom, eqns

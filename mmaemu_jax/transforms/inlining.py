@@ -65,6 +65,8 @@ class Inlined:
 
     def _prefix(self, i: int, stack) -> None:
         eqn = self._eqns[i]
+        if str(eqn.source_info.name_stack).startswith(str(stack)):
+            return  # a call's jaxpr may name the scopes around the call itself
         info = eqn.source_info.replace(name_stack=stack + eqn.source_info.name_stack)
         self._eqns[i] = eqn.replace(source_info=info)
         self.paths[id(self._eqns[i])] = self.paths.pop(id(eqn))

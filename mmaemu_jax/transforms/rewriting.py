@@ -9,13 +9,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from mmaemu_jax.notices import Notice
 from mmaemu_jax.transforms.dot_program import DotProgram, equations_for
-from mmaemu_jax.transforms.flow import Atom, Flow
-from mmaemu_jax.transforms.fp8_operands import is_fp8, moved_equations
+from mmaemu_jax.transforms.flow import Atom, Flow, aval_of, is_fp8
+from mmaemu_jax.transforms.fp8_operands import moved_equations
 from mmaemu_jax.transforms.inlining import CALLS, Inlined
 from mmaemu_jax.transforms.jaxprs import (
     Level,
@@ -197,17 +196,17 @@ class _Level:
             eqns.extend(moved)
             operands.append(atom)
         folded = takeover.epilogue
-        scalings = [(x.scale, x.divided) for x in (takeover.a, takeover.b, folded)]
+        scaled = (takeover.a, takeover.b, folded)
         program = DotProgram(
             dot.params["dimension_numbers"],
             takeover.plan.model,
             takeover.plan.accumulation,
             self._rewriter.options.backend,
             takeover.gemm.out_dtype,
-            dot.outvars[0].aval.dtype,
-            tuple(None if scale is None else divided for scale, divided in scalings),
+            aval_of(dot.outvars[0]).dtype,
+            [None if x.scale is None else x.divided for x in scaled],
         )
-        operands.extend(scale for scale, _ in scalings if scale is not None)
+        operands.extend(x.scale for x in scaled if x.scale is not None)
         if folded.scaling is None:
             return [*eqns, *equations_for(program, dot, operands, dot.outvars[0])]
         # The rearrangements between follow, the last of them in the scaling's place.

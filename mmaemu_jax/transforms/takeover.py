@@ -12,10 +12,10 @@ from jax.extend.core import JaxprEqn
 from mmaemu_jax.errors import MmaemuError, SplitKUnknownError
 from mmaemu_jax.plan import GemmPlan, plan_scaled_mm
 from mmaemu_jax.platforms import Profile, SplitArgument
-from mmaemu_jax.transforms.flow import Flow
+from mmaemu_jax.transforms.flow import Flow, aval_of, is_fp8
 from mmaemu_jax.transforms.fp8_epilogues import Epilogue, match_epilogue
 from mmaemu_jax.transforms.fp8_gemms import Fp8Gemm, dot_general_gemm
-from mmaemu_jax.transforms.fp8_operands import Fp8Operand, is_fp8, match_operand
+from mmaemu_jax.transforms.fp8_operands import Fp8Operand, match_operand
 
 EpilogueMode = Literal["xla", "jaxpr"]
 OnUnsupported = Literal["warn", "raise"]
@@ -73,7 +73,7 @@ def consider(flow: Flow, dot: JaxprEqn, options: EmulationOptions) -> Takeover |
         if isinstance(operand, str):
             return Refusal(f"the {side} operand comes from FP8, but {operand}")
     a, b = (operand for operand in operands if isinstance(operand, Fp8Operand))
-    gemm = dot_general_gemm(dot, a.source.aval.dtype, b.source.aval.dtype)
+    gemm = dot_general_gemm(dot, aval_of(a.source).dtype, aval_of(b.source).dtype)
     if any(dim == 0 for dim in (gemm.M, gemm.N, gemm.K, gemm.batch)):
         return None
     return _planned(flow, dot, a, b, gemm, options)
@@ -89,18 +89,19 @@ def _planned(
         return Refusal("its operands are dequantised and its precision names an algorithm")
     if options.use_fast_accum is not None:
         gemm = dataclasses.replace(gemm, accumulate="fast" if options.use_fast_accum else "slow")
-    m, n, k = padded = tuple(_aligned(dim) for dim in (gemm.M, gemm.N, gemm.K))
+    m, n, k = padded = _aligned(gemm.M), _aligned(gemm.N), _aligned(gemm.K)
     call = dataclasses.replace(gemm, M=m, N=n, K=k).as_call()
     try:
         plan = plan_scaled_mm(call, options.profile, options.splitk)
     except SplitKUnknownError as error:
         return Refusal(str(error), error)
     except MmaemuError as error:
-        return Refusal(str(error))
+        what, _, _ = str(error).partition(" Ways out: ")
+        return Refusal(what.removeprefix("scaled_mm: ").rstrip("."))
     assert plan is not None, "an empty GEMM was sorted out before"
     epilogue = Epilogue()
-    if options.epilogue == "xla" and gemm.out_dtype == dot.outvars[0].aval.dtype:
-        aligned = (gemm.M, gemm.N) == (m, n)
+    if options.epilogue == "xla" and gemm.out_dtype == aval_of(dot.outvars[0]).dtype:
+        aligned = (m, n) == (gemm.M, gemm.N)
         scaled = {"scaled_a": a.scale is not None, "scaled_b": b.scale is not None}
         epilogue = match_epilogue(flow, dot, aligned=aligned, **scaled)
     return Takeover(gemm, padded, a, b, epilogue, plan)
