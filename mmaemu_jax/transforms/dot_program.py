@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn, Var
 
 from mmaemu_jax import primitive
 from mmaemu_jax.accumulate import AccumulationPlan
 from mmaemu_jax.instruction import InstructionModel
-from mmaemu_jax.transforms.flow import Atom
+from mmaemu_jax.transforms.derivatives import abstract
+from mmaemu_jax.transforms.flow import Atom, aval_of
 from mmaemu_jax.transforms.jaxprs import open_jaxpr
 
 DimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
@@ -106,27 +106,14 @@ def equations_for(
 ) -> list[JaxprEqn]:
     """Equations that set ``result`` to ``program`` of ``operands``, in ``dot``'s name."""
     with dot.ctx.manager:  # the mesh, whose manual axes types may name
-        closed = jax.make_jaxpr(program)(*(abstract(atom.aval) for atom in operands))
+        closed = jax.make_jaxpr(program)(*(abstract(aval_of(atom)) for atom in operands))
     inner = open_jaxpr(closed)
     assert not inner.constvars, "an emulated dot has no constants"
     names: dict[Var, Atom] = dict(zip(inner.invars, operands, strict=True))
     eqns = []
     for eqn in inner.eqns:
-        for var in eqn.outvars:
-            names[var] = result if var is inner.outvars[0] else Var(var.aval)
-        eqns.append(
-            eqn.replace(
-                invars=[names.get(x, x) if isinstance(x, Var) else x for x in eqn.invars],
-                outvars=[names[var] for var in eqn.outvars],
-                source_info=dot.source_info,
-            )
-        )
+        outvars = [result if var is inner.outvars[0] else Var(var.aval) for var in eqn.outvars]
+        invars = [names.get(x, x) if isinstance(x, Var) else x for x in eqn.invars]
+        names.update(zip(eqn.outvars, outvars, strict=True))
+        eqns.append(eqn.replace(invars=invars, outvars=outvars, source_info=dot.source_info))
     return eqns
-
-
-def abstract(aval: ShapedArray) -> jax.ShapeDtypeStruct:
-    """``aval`` as an argument to trace with, its manual mesh axes included."""
-    sharding = None if aval.sharding.mesh.empty else aval.sharding
-    return jax.ShapeDtypeStruct(
-        aval.shape, aval.dtype, sharding=sharding, manual_axis_type=aval.manual_axis_type
-    )

@@ -5,26 +5,24 @@ emulated programs themselves: JAX differentiates the function as it was, and wha
 is rewritten. So grad gives the same program outside and inside.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
-from jax.extend.core import ClosedJaxpr
+from jax.core import eval_jaxpr
 
 from mmaemu_jax.arguments import flag_argument, name_argument, type_name, unknown_option
 from mmaemu_jax.backends import check_backend
 from mmaemu_jax.errors import UnemulatedDotWarning, UnsupportedFeatureError, message
 from mmaemu_jax.notices import Notice, issue
 from mmaemu_jax.platforms import Profile, SplitArgument, parse_splitk, profile_argument
-from mmaemu_jax.transforms.dot_program import abstract
-from mmaemu_jax.transforms.emulation_report import EmulationReport, report_on
+from mmaemu_jax.transforms.derivatives import differentiable
+from mmaemu_jax.transforms.emulation_report import EmulationReport
+from mmaemu_jax.transforms.jaxprs import open_jaxpr
 from mmaemu_jax.transforms.rewriting import Rewriter, Rewritten
-from mmaemu_jax.transforms.takeover import EmulationOptions, EpilogueMode, OnUnsupported, Refusal
+from mmaemu_jax.transforms.takeover import EmulationOptions, EpilogueMode, OnUnsupported
 
 _FUNCTION = "emulate"
 
@@ -92,6 +90,7 @@ class Emulated:
     def __init__(self, fn: Callable[..., Any], options: EmulationOptions):
         functools.update_wrapper(self, fn, updated=())
         self._fn, self._options = fn, options
+        self._name = getattr(fn, "__name__", type(fn).__name__)
         self._rewriter = Rewriter(options, self._run)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -105,12 +104,11 @@ class Emulated:
             args, kwargs: those of a call; a ``jax.ShapeDtypeStruct`` stands for an array.
         """
         fn, arrays = _of_arrays(self._fn, args, kwargs)
-        rewriter = Rewriter(self._options, self._run)
-        rewritten = rewriter.rewrite(jax.make_jaxpr(fn)(*arrays))
-        name = getattr(self._fn, "__name__", type(self._fn).__name__)
-        return report_on(name, rewritten, self._options)
+        # A rewriter of its own: what this one remembers of a jit has the places of another call.
+        rewritten = Rewriter(self._options, self._run).rewrite(jax.make_jaxpr(fn)(*arrays))
+        return rewritten.report(self._name, self._options)
 
-    def _run(self, fn: Callable, args: Sequence[Any]) -> Any:
+    def _run(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         """``fn(*args)`` emulated; args are pytrees of arrays."""
         leaves, in_tree = jax.tree.flatten(tuple(args))
         out_trees = []
@@ -121,104 +119,35 @@ class Emulated:
             return out
 
         closed = jax.make_jaxpr(flat)(*leaves)
-        call = self._differentiable(closed)
-        if jax.sharding.get_abstract_mesh().manual_axes:
-            call = jax.jit(call)  # shard_map outside of jit refuses custom_vjp with symbolic zeros
-        out = call(*closed.consts, *leaves)
-        return jax.tree.unflatten(out_trees[-1], out)
-
-    def _differentiable(self, closed: ClosedJaxpr) -> Callable:
-        """``closed`` on its constants and arguments, emulated, and so its derivatives."""
         constants = len(closed.consts)
 
-        def original(*values):
-            return jax.core.eval_jaxpr(closed.jaxpr, values[:constants], *values[constants:])
-
-        @jax.custom_vjp
-        def emulated(*values):
+        def evaluate(*values):
             rewritten = self._rewriter.rewrite(closed)
-            self._check(rewritten)
-            jaxpr = rewritten.jaxpr.jaxpr
-            return jax.core.eval_jaxpr(jaxpr, values[:constants], *values[constants:])
+            self._notify(rewritten)
+            jaxpr = open_jaxpr(rewritten.jaxpr)
+            return eval_jaxpr(jaxpr, values[:constants], *values[constants:])
 
-        def forward(*primals):
-            values = [p.value for p in primals]
-            chosen = [i for i, p in enumerate(primals) if p.perturbed and _has_tangents(p.value)]
+        out = differentiable(closed, evaluate, self._run)(*closed.consts, *leaves)
+        return jax.tree.unflatten(out_trees[-1], out)
 
-            def linearized(*values):
-                def of_chosen(*xs):
-                    replaced = dict(zip(chosen, xs, strict=True))
-                    return original(*(replaced.get(i, v) for i, v in enumerate(values)))
-
-                return jax.linearize(of_chosen, *(values[i] for i in chosen))
-
-            out, linear = self._run(linearized, values)
-            return out, _Residuals(linear, tuple(chosen), tuple(map(jax.typeof, values)))
-
-        def backward(residuals, cotangents):
-            return self._pulled_back(residuals, cotangents)
-
-        emulated.defvjp(forward, backward, symbolic_zeros=True)
-        return emulated
-
-    def _pulled_back(self, residuals: "_Residuals", cotangents) -> tuple:
-        """The cotangents of all values from those of the results, zeros left out throughout."""
-        given = [i for i, ct in enumerate(cotangents) if not isinstance(ct, SymbolicZero)]
-        gradients: list[Any] = [None] * len(residuals.types)
-        if given and residuals.chosen:
-            primals = [abstract(residuals.types[i]) for i in residuals.chosen]
-
-            def transposed(linear, cotangents):
-                def some(*tangents):
-                    out = linear(*tangents)
-                    return [out[i] for i in given]
-
-                return jax.linear_transpose(some, *primals)(cotangents)
-
-            found = self._run(transposed, (residuals.linear, [cotangents[i] for i in given]))
-            for i, gradient in zip(residuals.chosen, found, strict=True):
-                gradients[i] = gradient
-        return tuple(gradients)
-
-    def _check(self, rewritten: Rewritten) -> None:
+    def _notify(self, rewritten: Rewritten) -> None:
         """Raises or warns about what is left, and warns about what is taken over."""
-        refusals = [f for f in rewritten.found if isinstance(f.outcome, Refusal)]
-        for found in refusals:
-            if found.outcome.error is not None:
-                raise found.outcome.error
-        if refusals:
-            text = str(report_on(self.__name__, rewritten, self._options).left_text())
-            if self._options.on_unsupported == "raise":
-                raise UnsupportedFeatureError(
-                    message(
-                        f"{_FUNCTION}: FP8 products that cannot be emulated: {text}",
-                        ["on_unsupported='warn' leaves them to JAX"],
-                    )
-                )
-            what = f"{_FUNCTION}: FP8 products are left to JAX, whose bits are no GPU's: {text}"
-            ways = ["on_unsupported='raise' refuses them", "filter UnemulatedDotWarning"]
-            issue([Notice(UnemulatedDotWarning, message(what, ways))])
-        issue(rewritten.notices)
-
-
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["linear"], meta_fields=["chosen", "types"]
-)
-@dataclasses.dataclass(frozen=True)
-class _Residuals:
-    """What a backward pass needs: the linear program, and which values of what types it is of."""
-
-    linear: Callable
-    chosen: tuple[int, ...]
-    types: tuple
-
-
-def _has_tangents(value) -> bool:
-    dtype = value.dtype
-    is_key = jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    return jnp.issubdtype(dtype, np.inexact) or (
-        jnp.issubdtype(dtype, jax.dtypes.extended) and not is_key
-    )
+        for found in rewritten.found:
+            if found.error is not None:
+                raise found.error
+        report = rewritten.report(self._name, self._options)
+        if report.left and self._options.on_unsupported == "raise":
+            what = f"{_FUNCTION}: FP8 products that cannot be emulated: {report.left_text()}"
+            raise UnsupportedFeatureError(
+                message(what, ["on_unsupported='warn' leaves them to JAX"])
+            )
+        notices = [notice for found in rewritten.found for notice in found.notices]
+        if report.left:
+            text = f"{_FUNCTION}: FP8 products are left to JAX, whose bits are no GPU's: "
+            ways_out = ["on_unsupported='raise' refuses them", "filter UnemulatedDotWarning"]
+            text = message(text + report.left_text(), ways_out)
+            notices.append(Notice(UnemulatedDotWarning, text))
+        issue(dict.fromkeys(notices))
 
 
 def _of_arrays(fn: Callable, args: tuple, kwargs: dict) -> tuple[Callable, list]:

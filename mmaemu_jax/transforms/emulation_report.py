@@ -9,9 +9,8 @@ from mmaemu_jax.transforms.fp8_epilogues import Epilogue
 from mmaemu_jax.transforms.fp8_gemms import format_name
 from mmaemu_jax.transforms.fp8_operands import Fp8Operand
 from mmaemu_jax.transforms.jaxprs import Occurrence
-from mmaemu_jax.transforms.rewriting import Found, Rewritten
 from mmaemu_jax.transforms.source_location import SourceLocation, source_location
-from mmaemu_jax.transforms.takeover import EmulationOptions, Refusal, Takeover
+from mmaemu_jax.transforms.takeover import Takeover
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,20 +122,8 @@ class EmulationReport:
         return "\n".join(lines)
 
 
-def report_on(function: str, rewritten: Rewritten, options: EmulationOptions) -> EmulationReport:
-    """The report of one rewritten program."""
-    emulated, left = [], []
-    for found in rewritten.found:
-        if isinstance(found.outcome, Takeover):
-            emulated.append(_emulated(found.occurrence, found.outcome))
-        else:
-            left.append(_left(found, found.outcome))
-    return EmulationReport(
-        function, options.profile.name, options.epilogue, tuple(emulated), tuple(left)
-    )
-
-
-def _emulated(occurrence: Occurrence, takeover: Takeover) -> EmulatedGemm:
+def emulated_gemm(occurrence: Occurrence, takeover: Takeover) -> EmulatedGemm:
+    """The entry of a dot that is taken over."""
     gemm = takeover.gemm
     return EmulatedGemm(
         location=source_location(occurrence),
@@ -167,17 +154,16 @@ def _scaling(of: Fp8Operand | Epilogue) -> str:
     return "divided" if of.divided else "multiplied"
 
 
-def _left(found: Found, refusal: Refusal) -> LeftProduct:
-    eqn = found.occurrence.eqn
-    operands = " and ".join(
-        f"{aval_of(var).dtype.name}{list(aval_of(var).shape)}" for var in eqn.invars[:2]
-    )
+def left_product(occurrence: Occurrence, reason: str) -> LeftProduct:
+    """The entry of a product that is left."""
+    eqn = occurrence.eqn
+    avals = map(aval_of, eqn.invars[:2])
     return LeftProduct(
-        source_location(found.occurrence),
-        found.occurrence.scope,
-        eqn.primitive.name,
-        operands,
-        refusal.reason,
+        location=source_location(occurrence),
+        scope=occurrence.scope,
+        primitive=eqn.primitive.name,
+        operands=" and ".join(f"{aval.dtype.name}{list(aval.shape)}" for aval in avals),
+        reason=reason,
     )
 
 

@@ -11,8 +11,16 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
+from mmaemu_jax.errors import MmaemuError
 from mmaemu_jax.notices import Notice
 from mmaemu_jax.transforms.dot_program import DotProgram, equations_for
+from mmaemu_jax.transforms.emulation_report import (
+    EmulatedGemm,
+    EmulationReport,
+    LeftProduct,
+    emulated_gemm,
+    left_product,
+)
 from mmaemu_jax.transforms.flow import Atom, Flow, aval_of, is_fp8
 from mmaemu_jax.transforms.fp8_operands import moved_equations
 from mmaemu_jax.transforms.inlining import CALLS, Inlined
@@ -50,24 +58,36 @@ Path = tuple[Level, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """An FP8 product of the program, and what becomes of it."""
+    """An FP8 product of the program, and what becomes of it.
 
-    occurrence: Occurrence
-    outcome: Takeover | Refusal
+    Attributes:
+        entry: as the report tells it.
+        notices: the warnings that it deserves.
+        error: what a call raises because of it whatever the caller tolerates, or None.
+    """
+
+    entry: EmulatedGemm | LeftProduct
+    notices: tuple[Notice, ...] = ()
+    error: MmaemuError | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Rewritten:
-    """A rewritten jaxpr, and what was found in it and inside it."""
+    """A rewritten jaxpr, and what was found in it and inside it, in program order."""
 
     jaxpr: Any
     found: tuple[Found, ...]
 
-    @property
-    def notices(self) -> tuple[Notice, ...]:
-        """The warnings that the emulated GEMMs deserve, each once."""
-        plans = [f.outcome.plan for f in self.found if isinstance(f.outcome, Takeover)]
-        return tuple(dict.fromkeys(notice for plan in plans for notice in plan.notices))
+    def report(self, function: str, options: EmulationOptions) -> EmulationReport:
+        """What was found, as a report on ``function``."""
+        entries = [found.entry for found in self.found]
+        return EmulationReport(
+            function,
+            options.profile.name,
+            options.epilogue,
+            tuple(entry for entry in entries if isinstance(entry, EmulatedGemm)),
+            tuple(entry for entry in entries if isinstance(entry, LeftProduct)),
+        )
 
 
 class Rewriter:
@@ -136,10 +156,10 @@ class Rewriter:
         name = eqn.primitive.name
         if name in _OTHER_PRODUCTS and any(map(is_fp8, eqn.invars)):
             reason = f"{name} of FP8 operands is not modelled"
-            return [Found(Occurrence(eqn, path), Refusal(reason))]
+            return [Found(left_product(Occurrence(eqn, path), reason))]
         reason = f"emulate does not see through {name}"
         return [
-            Found(inner, Refusal(reason))
+            Found(left_product(inner, reason))
             for sub in sub_jaxprs(eqn)
             for inner in walk(sub.jaxpr, (*path, Level(eqn, sub)))
             if _is_fp8_product(inner.eqn)
@@ -180,14 +200,17 @@ class _Level:
         outcome = consider(self._flow, dot, self._rewriter.options)
         if outcome is None:
             return
-        path = (*self._path, *self._paths[id(dot)])
-        self._found.append(Found(Occurrence(dot, path), outcome))
-        if isinstance(outcome, Takeover):
-            scaling = outcome.epilogue.scaling
-            # A folded scalar may be computed after the dot: then all waits for the scaling.
-            self._takeovers[id(dot if scaling is None else scaling)] = (dot, outcome)
-            if scaling is not None:
-                self._waiting.update(id(eqn) for eqn in (dot, *outcome.epilogue.between))
+        occurrence = Occurrence(dot, (*self._path, *self._paths[id(dot)]))
+        if isinstance(outcome, Refusal):
+            entry = left_product(occurrence, outcome.reason)
+            self._found.append(Found(entry, error=outcome.error))
+            return
+        self._found.append(Found(emulated_gemm(occurrence, outcome), outcome.plan.notices))
+        scaling = outcome.epilogue.scaling
+        # A folded scalar may be computed after the dot: then all waits for the scaling.
+        self._takeovers[id(dot if scaling is None else scaling)] = (dot, outcome)
+        if scaling is not None:
+            self._waiting.update(id(eqn) for eqn in (dot, *outcome.epilogue.between))
 
     def _emulated(self, dot: JaxprEqn, takeover: Takeover) -> list[JaxprEqn]:
         eqns, operands = [], []
