@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from mmaemu_jax import primitive
 from mmaemu_jax.arguments import (
@@ -25,6 +25,7 @@ from mmaemu_jax.arguments import (
     unknown_option,
 )
 from mmaemu_jax.backends import check_backend
+from mmaemu_jax.dimensions import batch_names, operand_names, result_names
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import format_of
 from mmaemu_jax.notices import issue
@@ -32,6 +33,7 @@ from mmaemu_jax.operands import fp8_operand
 from mmaemu_jax.plan import plan_gemm
 from mmaemu_jax.platforms import Profile, SplitArgument, SplitQuery, parse_splitk, profile_argument
 from mmaemu_jax.reduction import REDUCE_DTYPES, sum_in_order
+from mmaemu_jax.sharding_type import result_sharding
 
 Mode = Literal["gather", "per_device", "error"]
 Gemm = Callable[..., jax.Array]
@@ -123,7 +125,7 @@ def contract(
             and what it decides by shape, it decides by that shape.
         a: (*L, M, K), or inside a shard_map over the contraction's axes this device's slice of K.
         b: (*L, N, K), likewise.
-        rest: further operands of gemm, such as scales, which the slices share.
+        rest: further operands of gemm, which the slices share: scales (*L).
         contraction: a mode or a :class:`Contraction`.
         function: the caller that messages name.
 
@@ -172,7 +174,7 @@ def _are_manual(axes: tuple[str, ...]) -> bool:
 
 
 def _mapped(function: str, local: Gemm, how: Contraction, a, b, rest) -> jax.Array:
-    """``local`` in a shard_map of its own over the contraction's axes of the mesh in force."""
+    """``local`` in a shard_map of its own on the mesh in force."""
     mesh = jax.sharding.get_abstract_mesh()
     if not set(how.axes) <= set(mesh.axis_names):
         raise ValueError(
@@ -186,14 +188,29 @@ def _mapped(function: str, local: Gemm, how: Contraction, a, b, rest) -> jax.Arr
                 ],
             )
         )
-    specs = [PartitionSpec(*[None] * (x.ndim - 1), how.axes) for x in (a, b)]
-    mapped = jax.shard_map(
-        local,
-        in_specs=(*specs, *[PartitionSpec()] * len(rest)),
-        out_specs=PartitionSpec(),
-        axis_names=set(how.axes),
-    )
+    explicit = all(kind == AxisType.Explicit for kind in mesh.axis_types)
+    if explicit:
+        in_specs = tuple(jax.typeof(x).sharding.spec for x in (a, b, *rest))
+        out_specs = _result_spec(a, b, rest)
+    else:
+        of_k = [PartitionSpec(*[None] * (x.ndim - 1), how.axes) for x in (a, b)]
+        in_specs = (*of_k, *[PartitionSpec()] * len(rest))
+        out_specs = PartitionSpec()
+    axes = set(mesh.axis_names) if explicit else set(how.axes)
+    mapped = jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, axis_names=axes)
     return mapped(a, b, *rest)
+
+
+def _result_spec(a, b, rest) -> PartitionSpec:
+    """How the result is sharded by the types of the operands, once K is reduced."""
+    leading = a.ndim - 2
+    names = operand_names(leading, "nk", False, False)[:2]
+    avals = [jax.typeof(x) for x in (a, b, *rest)]
+    for i in (0, 1):
+        spec = PartitionSpec(*tuple(avals[i].sharding.spec)[:-1], None)
+        avals[i] = avals[i].update(sharding=NamedSharding(avals[i].sharding.mesh, spec))
+    names = (*names, *[batch_names(leading)] * len(rest))
+    return result_sharding(avals, names, result_names(leading)).spec
 
 
 def _over_axes(function: str, gemm: Gemm, how: Contraction) -> Gemm:
@@ -202,12 +219,12 @@ def _over_axes(function: str, gemm: Gemm, how: Contraction) -> Gemm:
     def local(a, b, *rest):
         _check_varying(function, how.axes, a, b)
         if how.mode == "gather":
-            whole = (_gathered(x, how.axes, axis=x.ndim - 1, tiled=True) for x in (a, b))
+            whole = (_gathered(x, how.axes, axis=x.ndim - 1) for x in (a, b))
             return gemm(*whole, *rest)
         partial = gemm(a, b, *rest)
         _check_reducible(function, partial)
-        parts = _gathered(partial, how.axes, axis=0, tiled=False)
-        return sum_in_order(list(parts), how.reduce_dtype)
+        every = _gathered(partial[None], how.axes, axis=0)
+        return sum_in_order([every[i] for i in range(every.shape[0])], how.reduce_dtype)
 
     return local
 
@@ -229,11 +246,11 @@ def _over_parts(function: str, gemm: Gemm, a, b, rest, how: Contraction) -> jax.
     return sum_in_order(partials, how.reduce_dtype)
 
 
-def _gathered(x: jax.Array, axes: tuple[str, ...], *, axis: int, tiled: bool) -> jax.Array:
-    """Every device's x in rank order, on every device; as integers, since copies of floats may
-    rewrite NaN."""
+def _gathered(x: jax.Array, axes: tuple[str, ...], *, axis: int) -> jax.Array:
+    """Every device's x, concatenated in rank order along ``axis``, on every device."""
+    # As integers: XLA may rewrite the NaN of floats that it copies.
     bits = lax.bitcast_convert_type(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))
-    every = lax.all_gather(bits, axes, axis=axis, tiled=tiled, to="invarying")
+    every = lax.all_gather(bits, axes, axis=axis, tiled=True, to="invarying")
     return lax.bitcast_convert_type(every, x.dtype)
 
 

@@ -7,40 +7,57 @@ the refusal of derivatives, so that all of these see nothing but the primitive.
 from collections.abc import Callable, Sequence
 
 import jax
+import numpy as np
 from jax.core import ShapedArray
 from jax.experimental.custom_partitioning import (
     ArrayMapping,
     SdyShardingRule,
     custom_partitioning,
 )
+from jax.extend.core import Primitive
 from jax.interpreters import mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from mmaemu_jax.dimensions import Names, sizes_by_name
 
+try:
+    from jax._src.dispatch import prim_requires_devices_during_lowering
+except ImportError:
+    prim_requires_devices_during_lowering = None
+
+
+def request_devices(primitive: Primitive) -> None:
+    """Lets JAX name the mesh and its devices to the lowering of ``primitive``.
+
+    JAX has no public way to ask for that. Where a release does not have the private one either, the
+    mesh is unknown and programs are not partitioned: slower on several devices, the same bits.
+    """
+    if prim_requires_devices_during_lowering is not None:
+        prim_requires_devices_during_lowering.add(primitive)
+
 
 def is_partitioned(ctx: mlir.LoweringRuleContext) -> bool:
-    """Whether the compiler will cut the program into parts here.
+    """Whether the rule enters the program: it is for several devices and the compiler cuts it.
 
-    Not on one device, nor inside a shard_map over every axis. An exported program keeps the plain
-    call: the partitioning rule is a Python object, which a file cannot hold.
+    Not inside a shard_map, over all axes or over some (there the compiler cannot take a rule, and
+    gathers over the others), nor in an exported program, since a rule is a Python object.
     """
     module = ctx.module_context
-    if module.lowering_parameters.for_export or not jax.config.jax_use_shardy_partitioner:
-        return False
     context = module.axis_context
-    if isinstance(context, mlir.SPMDAxisContext):
-        free = set(context.mesh.axis_names) - set(context.manual_axes)
-        return any(context.mesh.shape[axis] > 1 for axis in free)
-    if isinstance(context, mlir.ShardingContext):
-        return context.num_devices > 1 and context.abstract_mesh is not None
-    return False
+    return (
+        isinstance(context, mlir.ShardingContext)
+        and context.num_devices > 1
+        and context.abstract_mesh is not None
+        and not module.lowering_parameters.for_export
+        and getattr(jax.config, "jax_use_shardy_partitioner", True)
+    )
 
 
 def lower_partitioned(
     ctx: mlir.LoweringRuleContext,
     operands: Sequence[mlir.ir.Value],
     shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[np.dtype],
     names: tuple[Names, ...],
     result_names: Names,
     compute: Callable[..., jax.Array],
@@ -48,18 +65,13 @@ def lower_partitioned(
     """Lowers ``compute`` of ``operands``, to run on each device's part of them.
 
     Args:
-        shapes, names: of each operand, whose dtypes are those of ``ctx``.
+        shapes, dtypes, names: of each operand.
         compute: the GEMM, of whole operands and of parts alike.
     """
-    avals = [ShapedArray(s, x.dtype) for s, x in zip(shapes, ctx.avals_in, strict=True)]
+    avals = [ShapedArray(s, d) for s, d in zip(shapes, dtypes, strict=True)]
     partitioned = _with_rule(compute, _cut_names(shapes, names), result_names)
-    context = ctx.module_context.axis_context
-    if isinstance(context, mlir.SPMDAxisContext):
-        mesh = context.mesh
-        context = mlir.ShardingContext(mesh.size, tuple(mesh.devices.flat), mesh.abstract_mesh)
-    module = ctx.module_context.replace(axis_context=context)
     rule = mlir.lower_fun(partitioned, multiple_results=False)
-    return rule(ctx.replace(avals_in=avals, module_context=module), *operands)
+    return rule(ctx.replace(avals_in=avals), *operands)
 
 
 def _cut_names(shapes, names: tuple[Names, ...]) -> tuple[Names, ...]:

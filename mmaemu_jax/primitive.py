@@ -18,11 +18,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import dispatch
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
-from jax.sharding import NamedSharding, PartitionSpec
 
 from mmaemu_jax import _native, backends, reference
 from mmaemu_jax.accumulate import AccumulationPlan
@@ -30,7 +28,8 @@ from mmaemu_jax.dimensions import BLayout, Names, operand_names, result_names, s
 from mmaemu_jax.errors import UnsupportedFeatureError, message
 from mmaemu_jax.instruction import InstructionModel
 from mmaemu_jax.notices import issue
-from mmaemu_jax.partition import is_partitioned, lower_partitioned
+from mmaemu_jax.partition import is_partitioned, lower_partitioned, request_devices
+from mmaemu_jax.sharding_type import result_sharding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,16 +94,21 @@ def _vary_alike(operands):
 
 
 @scaled_mm_p.def_abstract_eval
-def _abstract_eval(a, *rest, params: GemmParams):
-    shapes = [x.shape for x in (a, *rest)]
+def _abstract_eval(*operands, params: GemmParams):
+    a, shapes = operands[0], [x.shape for x in operands]
     leading = len(a.shape) - 2
-    sizes = sizes_by_name(shapes, params.names(leading)) if leading >= 0 else None
+    names = params.names(leading)
+    sizes = sizes_by_name(shapes, names) if leading >= 0 else None
     if sizes is None:
         raise TypeError(f"mmaemu_scaled_mm: operand shapes {shapes} do not fit.")
-    shape = tuple(sizes[name] for name in result_names(leading))
+    own = result_names(leading)
     # Inside shard_map a's type says over which mesh axes it, and so the result, varies.
-    sharding = NamedSharding(a.sharding.mesh, PartitionSpec(*[None] * len(shape)))
-    return a.update(shape=shape, dtype=params.out_dtype, weak_type=False, sharding=sharding)
+    return a.update(
+        shape=tuple(sizes[name] for name in own),
+        dtype=params.out_dtype,
+        weak_type=False,
+        sharding=result_sharding(operands, names, own),
+    )
 
 
 # --------------------------------------------------------------------------------- transformations
@@ -238,8 +242,15 @@ def _lower_in_parts(ctx, a, b, *rest, params: GemmParams):
     def compute(*operands):
         return scaled_mm_p.bind(*operands, params=params)
 
-    names = params.names(leading)
-    return lower_partitioned(ctx, (a, b, *rest), shapes, names, result_names(leading), compute)
+    return lower_partitioned(
+        ctx,
+        (a, b, *rest),
+        shapes,
+        [x.dtype for x in ctx.avals_in],
+        params.names(leading),
+        result_names(leading),
+        compute,
+    )
 
 
 def _reference(a, b, scale_a, scale_b, *optional, params: GemmParams):
@@ -289,7 +300,7 @@ def _lower(ctx, *operands, params: GemmParams):
 
 
 def _register() -> None:
-    dispatch.prim_requires_devices_during_lowering.add(scaled_mm_p)
+    request_devices(scaled_mm_p)
     for name, capsule in _native.registrations().items():
         jax.ffi.register_ffi_target(name, capsule, platform="cpu")
     # Not cacheable: a cached lowering sees function arguments instead of the caller's operations,
