@@ -8,14 +8,11 @@ bits on one device.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from mmaemu_jax import primitive
 from mmaemu_jax.arguments import (
@@ -25,18 +22,24 @@ from mmaemu_jax.arguments import (
     unknown_option,
 )
 from mmaemu_jax.backends import check_backend
-from mmaemu_jax.dimensions import batch_names, operand_names, result_names
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import format_of
 from mmaemu_jax.notices import issue
 from mmaemu_jax.operands import fp8_operand
 from mmaemu_jax.plan import plan_gemm
 from mmaemu_jax.platforms import Profile, SplitArgument, SplitQuery, parse_splitk, profile_argument
-from mmaemu_jax.reduction import REDUCE_DTYPES, sum_in_order
-from mmaemu_jax.sharding_type import result_sharding
+from mmaemu_jax.reduction import REDUCE_DTYPES
+from mmaemu_jax.slices_of_k import (
+    Gemm,
+    are_manual,
+    axes_in_types,
+    mapped,
+    over_axes,
+    over_parts,
+    whole_k,
+)
 
 Mode = Literal["gather", "per_device", "error"]
-Gemm = Callable[..., jax.Array]
 
 _FLOAT32 = np.dtype(np.float32)
 _WAYS_OUT_OF_ERROR = (
@@ -138,149 +141,21 @@ def contract(
     """
     how = contraction_argument(function, contraction)
     if how.parts == 1:
-        how = dataclasses.replace(how, axes=how.axes or _axes_in_types(a, b))
+        how = dataclasses.replace(how, axes=how.axes or axes_in_types(a, b))
     if how.mode == "error" and (how.axes or how.parts > 1):
         over = f"mesh axes {how.axes}" if how.axes else f"a virtual mesh of {how.parts} parts"
         raise ValueError(message(f"{function}: K is spread over {over}.", _WAYS_OUT_OF_ERROR))
-    if how.parts > 1:
-        whole = how.mode == "gather"
-        return gemm(a, b, *rest) if whole else _over_parts(function, gemm, a, b, rest, how)
-    if not how.axes:
-        return gemm(a, b, *rest)
-    local = _over_axes(function, gemm, how)
-    if _are_manual(how.axes):
-        return local(a, b, *rest)
-    return _mapped(function, local, how, a, b, rest)
-
-
-def _axes_in_types(a, b) -> tuple[str, ...]:
-    """The mesh axes over which the types of both operands spread K."""
-    per_operand = []
-    for x in (a, b):
-        entry = tuple(jax.typeof(x).sharding.spec)[-1:]
-        axes = entry[0] if entry else None
-        per_operand.append((axes,) if isinstance(axes, str) else axes)
-    return per_operand[0] if all(per_operand) else ()
-
-
-def _are_manual(axes: tuple[str, ...]) -> bool:
-    """Whether this is inside a shard_map (or a vmap that names its axis) over ``axes``."""
-    try:
-        for axis in axes:
-            lax.axis_size(axis)
-    except NameError:
-        return False
-    return True
-
-
-def _mapped(function: str, local: Gemm, how: Contraction, a, b, rest) -> jax.Array:
-    """``local`` in a shard_map of its own on the mesh in force."""
-    mesh = jax.sharding.get_abstract_mesh()
-    if not set(how.axes) <= set(mesh.axis_names):
-        raise ValueError(
-            message(
-                f"{function}: contraction axes {how.axes} are not axes of a mesh in force (its "
-                f"axes are {tuple(mesh.axis_names)}).",
-                [
-                    "call it inside jax.shard_map over these axes",
-                    "with jax.set_mesh(mesh)",
-                    "parts=n for a virtual mesh on one device",
-                ],
-            )
-        )
-    explicit = all(kind == AxisType.Explicit for kind in mesh.axis_types)
-    if explicit:
-        in_specs = tuple(jax.typeof(x).sharding.spec for x in (a, b, *rest))
-        out_specs = _result_spec(a, b, rest)
-    else:
-        of_k = [PartitionSpec(*[None] * (x.ndim - 1), how.axes) for x in (a, b)]
-        in_specs = (*of_k, *[PartitionSpec()] * len(rest))
-        out_specs = PartitionSpec()
-    axes = set(mesh.axis_names) if explicit else set(how.axes)
-    mapped = jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, axis_names=axes)
-    return mapped(a, b, *rest)
-
-
-def _result_spec(a, b, rest) -> PartitionSpec:
-    """How the result is sharded by the types of the operands, once K is reduced."""
-    leading = a.ndim - 2
-    names = operand_names(leading, "nk", False, False)[:2]
-    avals = [jax.typeof(x) for x in (a, b, *rest)]
-    for i in (0, 1):
-        spec = PartitionSpec(*tuple(avals[i].sharding.spec)[:-1], None)
-        avals[i] = avals[i].update(sharding=NamedSharding(avals[i].sharding.mesh, spec))
-    names = (*names, *[batch_names(leading)] * len(rest))
-    return result_sharding(avals, names, result_names(leading)).spec
-
-
-def _over_axes(function: str, gemm: Gemm, how: Contraction) -> Gemm:
-    """``gemm`` inside a shard_map, on operands that are this device's slices of K."""
-
-    def local(a, b, *rest):
-        _check_varying(function, how.axes, a, b)
-        if how.mode == "gather":
-            whole = (_gathered(x, how.axes, axis=x.ndim - 1) for x in (a, b))
-            return gemm(*whole, *rest)
-        partial = gemm(a, b, *rest)
-        _check_reducible(function, partial)
-        every = _gathered(partial[None], how.axes, axis=0)
-        return sum_in_order([every[i] for i in range(every.shape[0])], how.reduce_dtype)
-
-    return local
-
-
-def _over_parts(function: str, gemm: Gemm, a, b, rest, how: Contraction) -> jax.Array:
-    k = a.shape[-1]
-    if k % how.parts:
-        raise ValueError(
-            message(
-                f"{function}: the parts of a virtual mesh must divide K, got K = {k} and "
-                f"{how.parts} parts.",
-                ["another number of parts", "pad K with zeros"],
-            )
-        )
-    own = k // how.parts
-    slices = [slice(i * own, (i + 1) * own) for i in range(how.parts)]
-    partials = [gemm(a[..., s], b[..., s], *rest) for s in slices]
-    _check_reducible(function, partials[0])
-    return sum_in_order(partials, how.reduce_dtype)
-
-
-def _gathered(x: jax.Array, axes: tuple[str, ...], *, axis: int) -> jax.Array:
-    """Every device's x, concatenated in rank order along ``axis``, on every device."""
-    # As integers: XLA may rewrite the NaN of floats that it copies.
-    bits = lax.bitcast_convert_type(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))
-    every = lax.all_gather(bits, axes, axis=axis, tiled=True, to="invarying")
-    return lax.bitcast_convert_type(every, x.dtype)
-
-
-def _check_varying(function: str, axes: tuple[str, ...], a, b) -> None:
-    """Refuses an operand that is the same on every device of an axis, where types tell."""
-    for axis in axes:
-        if axis not in jax.typeof(lax.axis_index(axis)).manual_axis_type.varying:
-            continue  # a shard_map with check_vma=False, whose types do not tell
-        for name, x in (("a", a), ("b", b)):
-            if axis not in jax.typeof(x).manual_axis_type.varying:
-                raise ValueError(
-                    message(
-                        f"{function}: K is not spread over mesh axis {axis!r}: {name} is the same "
-                        "on all of its devices.",
-                        [
-                            "leave the axis out of the contraction's axes",
-                            f"spread K of {name} over it by the in_specs of the shard_map",
-                        ],
-                    )
-                )
-
-
-def _check_reducible(function: str, partial: jax.Array) -> None:
-    if format_of(partial.dtype) is not None:
-        raise ValueError(
-            message(
-                f"{function}: partial results in {partial.dtype.name} cannot be reduced.",
-                ["an output of bfloat16, float16 or float32, quantised after the reduction"],
-            )
-        )
+    reduce_dtype = how.reduce_dtype if how.mode == "per_device" else None
+    if how.axes:
+        local = over_axes(function, gemm, how.axes, reduce_dtype)
+        if are_manual(how.axes):
+            return local(a, b, *rest)
+        if reduce_dtype is not None:
+            return mapped(function, local, how.axes, a, b, rest)
+        return gemm(whole_k(a), whole_k(b), *rest)
+    if how.parts > 1 and reduce_dtype is not None:
+        return over_parts(function, gemm, how.parts, reduce_dtype, a, b, rest)
+    return gemm(a, b, *rest)
 
 
 def contracted_gemm(
