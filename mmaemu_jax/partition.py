@@ -4,6 +4,7 @@ The rule enters a program only where that is lowered for several devices, below 
 the refusal of derivatives, so that all of these see nothing but the primitive.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 
 import jax
@@ -61,16 +62,26 @@ def lower_partitioned(
     names: tuple[Names, ...],
     result_names: Names,
     compute: Callable[..., jax.Array],
+    identity: str,
 ):
     """Lowers ``compute`` of ``operands``, to run on each device's part of them.
 
     Args:
         shapes, dtypes, names: of each operand.
         compute: the GEMM, of whole operands and of parts alike.
+        identity: what tells ``compute`` from any other, the same in every process.
     """
+    # The program itself names the rule by its address. JAX can leave addresses out of the keys of
+    # its persistent cache; this constant then keeps programs of different GEMMs apart.
+    digest = np.frombuffer(hashlib.sha256(identity.encode()).digest(), np.uint32)
+
+    def of_parts(identity, *parts):
+        return compute(*parts)
+
+    names = (("identity",), *_cut_names(shapes, names))
+    partitioned = _with_rule(of_parts, names, result_names)
     avals = [ShapedArray(s, d) for s, d in zip(shapes, dtypes, strict=True)]
-    partitioned = _with_rule(compute, _cut_names(shapes, names), result_names)
-    rule = mlir.lower_fun(partitioned, multiple_results=False)
+    rule = mlir.lower_fun(lambda *x: partitioned(digest, *x), multiple_results=False)
     return rule(ctx.replace(avals_in=avals), *operands)
 
 

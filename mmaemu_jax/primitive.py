@@ -250,6 +250,7 @@ def _lower_in_parts(ctx, a, b, *rest, params: GemmParams):
         params.names(leading),
         result_names(leading),
         compute,
+        f"{_native.GEMM_TARGET} {params!r}",
     )
 
 
