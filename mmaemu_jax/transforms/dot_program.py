@@ -13,11 +13,15 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend.core import JaxprEqn, Var
 
 from mmaemu_jax import primitive
 from mmaemu_jax.accumulate import AccumulationPlan
+from mmaemu_jax.contraction import Contraction, contract
 from mmaemu_jax.instruction import InstructionModel
+from mmaemu_jax.quantize import float32_bits
+from mmaemu_jax.reference.epilogue import round_to_half
 from mmaemu_jax.transforms.derivatives import abstract
 from mmaemu_jax.transforms.flow import Atom, aval_of
 from mmaemu_jax.transforms.jaxprs import open_jaxpr
@@ -34,6 +38,7 @@ class DotProgram:
         model, plan, backend: of the GEMM, as in :func:`primitive.bind`.
         gemm_dtype: the GEMM's output dtype.
         out_dtype: the dot's, to which another gemm_dtype is converted.
+        contraction: how K is contracted that is spread over devices, or over a virtual mesh.
         scales: for a, for b and for the folded scaling of the result: whether the scalar divides,
             or None where there is none.
     """
@@ -44,6 +49,7 @@ class DotProgram:
     backend: str
     gemm_dtype: np.dtype
     out_dtype: np.dtype
+    contraction: Contraction
     scales: Sequence[bool | None]
 
     def __call__(self, a: jax.Array, b: jax.Array, *scalars: jax.Array) -> jax.Array:
@@ -51,24 +57,30 @@ class DotProgram:
         free_a, free_b = _free(a, contract_a, batch_a), _free(b, contract_b, batch_b)
         batch = [a.shape[i] for i in batch_a]
         rows, columns = [a.shape[i] for i in free_a], [b.shape[i] for i in free_b]
-        left = _matrices(a, batch_a, free_a, contract_a)
-        is_kn = [*batch_b, *contract_b, *free_b] == list(range(b.ndim))
-        inner = (contract_b, free_b) if is_kn else (free_b, contract_b)
-        scale_a, scale_b = self._scales(scalars, len(batch))
-        result = primitive.bind(
-            left,
-            _matrices(b, batch_b, *inner),
+        result = contract(
+            self._gemm,
+            _matrices(a, batch_a, free_a, contract_a),
+            _right_matrices(b, batch_b, free_b, contract_b),
+            *self._scales(scalars, len(batch)),
+            contraction=self.contraction,
+            function="emulate",
+        )
+        return result.reshape(*batch, *rows, *columns).astype(self.out_dtype)
+
+    def _gemm(self, a: jax.Array, b: jax.Array, scale_a: jax.Array, scale_b: jax.Array):
+        return primitive.bind(
+            a,
+            b,
             scale_a,
             scale_b,
             model=self.model,
             plan=self.plan,
             out_dtype=self.gemm_dtype,
-            b_layout="kn" if is_kn else "nk",
+            b_layout="nk",
             backend=self.backend,
         )
-        return result.reshape(*batch, *rows, *columns).astype(self.out_dtype)
 
-    def _scales(self, scalars: Sequence[jax.Array], leading: int):
+    def _scales(self, scalars: Sequence[jax.Array], leading: int) -> list[jax.Array]:
         """The GEMM's two scales; a folded scaling of the result is the first (R16)."""
         given = iter(scalars)
         of_a, of_b, of_result = (
@@ -80,11 +92,19 @@ class DotProgram:
 
 
 def _as_scale(scalar: jax.Array, divided: bool) -> jax.Array:
-    """A scalar as a float32 scale; a divisor's reciprocal is taken in its own dtype, as by XLA."""
+    """A scalar as a float32 scale; a divisor's reciprocal is rounded to its own dtype, as by XLA.
+
+    By bits, since XLA:CPU may skip a rounding to bfloat16 that is followed by a conversion back.
+    """
     value = scalar.reshape(())
+    bits = float32_bits(value)
     if divided:
-        value = jnp.ones((), value.dtype) / value
-    return value.astype(jnp.float32)
+        reciprocal = jnp.float32(1) / lax.bitcast_convert_type(bits, jnp.float32)
+        bits = float32_bits(reciprocal)
+        if value.dtype != jnp.float32:
+            half = round_to_half(bits, np.dtype(value.dtype))
+            bits = float32_bits(lax.bitcast_convert_type(half, value.dtype))
+    return lax.bitcast_convert_type(bits, jnp.float32)
 
 
 def _free(x: jax.Array, contract: Sequence[int], batch: Sequence[int]) -> list[int]:
@@ -101,12 +121,25 @@ def _matrices(x: jax.Array, batch: Sequence[int], rows: Sequence[int], columns: 
     return x.reshape(*sizes, math.prod(x.shape[len(batch) : middle]), math.prod(x.shape[middle:]))
 
 
+def _right_matrices(
+    x: jax.Array, batch: Sequence[int], columns: Sequence[int], contract: Sequence[int]
+) -> jax.Array:
+    """The second operand as (*batch, N, K); from (*batch, K, N) by a transpose of matrices, which
+    the GEMM's lowering takes into its layout."""
+    if [*batch, *contract, *columns] == list(range(x.ndim)):
+        return jnp.swapaxes(_matrices(x, batch, contract, columns), -1, -2)
+    return _matrices(x, batch, columns, contract)
+
+
 def equations_for(
     program: Callable[..., jax.Array], dot: JaxprEqn, operands: Sequence[Atom], result: Var
 ) -> list[JaxprEqn]:
     """Equations that set ``result`` to ``program`` of ``operands``, in ``dot``'s name."""
-    with dot.ctx.manager:  # the mesh, whose manual axes types may name
-        closed = jax.make_jaxpr(program)(*(abstract(aval_of(atom)) for atom in operands))
+    with dot.ctx.manager:
+        mesh = jax.sharding.get_abstract_mesh()
+        axes = [(axis, mesh.shape[axis]) for axis in mesh.manual_axes]  # those types may name
+        trace = jax.make_jaxpr(program, axis_env=axes)
+        closed = trace(*(abstract(aval_of(atom)) for atom in operands))
     inner = open_jaxpr(closed)
     assert not inner.constvars, "an emulated dot has no constants"
     names: dict[Var, Atom] = dict(zip(inner.invars, operands, strict=True))

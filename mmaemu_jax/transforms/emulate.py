@@ -15,6 +15,7 @@ from jax.core import eval_jaxpr
 
 from mmaemu_jax.arguments import flag_argument, name_argument, type_name, unknown_option
 from mmaemu_jax.backends import check_backend
+from mmaemu_jax.contraction import ContractionArgument, contraction_argument
 from mmaemu_jax.errors import UnemulatedDotWarning, UnsupportedFeatureError, message
 from mmaemu_jax.notices import Notice, issue
 from mmaemu_jax.platforms import Profile, SplitArgument, parse_splitk, profile_argument
@@ -36,6 +37,7 @@ def emulate(
     epilogue: EpilogueMode = "xla",
     backend: str = "auto",
     on_unsupported: OnUnsupported = "warn",
+    contraction: ContractionArgument = "gather",
 ) -> "Emulated":
     """``fn`` with every FP8 ``dot_general`` in it computed as ``profile`` computes that GEMM.
 
@@ -55,6 +57,9 @@ def emulate(
             rewriter does; "jaxpr" leaves it a multiplication of the rounded result.
         on_unsupported: what becomes of FP8 products that cannot be taken over: "warn" leaves them
             as they are, with an UnemulatedDotWarning; "raise" refuses the call.
+        contraction: a mode or a :class:`Contraction` for dots whose K is spread over devices, or
+            over a virtual mesh. In a shard_map these are the dots whose result is summed over mesh
+            axes: "per_device" (or a contraction that names the axes) does that sum as well.
 
     Returns:
         A function like fn. Its ``report(*args, **kwargs)`` lists what is taken over and what not.
@@ -80,7 +85,10 @@ def emulate(
             raise unknown_option(_FUNCTION, name, value, known)
     name_argument(_FUNCTION, "backend", backend)
     check_backend(_FUNCTION, backend)
-    options = EmulationOptions(platform, splitk, use_fast_accum, epilogue, backend, on_unsupported)
+    how = contraction_argument(_FUNCTION, contraction)
+    options = EmulationOptions(
+        platform, splitk, use_fast_accum, epilogue, backend, on_unsupported, how
+    )
     return Emulated(fn, options)
 
 

@@ -116,7 +116,9 @@ class EmulationReport:
 
     def __str__(self) -> str:
         head = f"{self.function}, emulated as profile {self.profile!r}, epilogue={self.epilogue!r}"
-        lines = [f"{head}: {len(self.emulated)} FP8 GEMMs, {len(self.left)} FP8 products left."]
+        emulated = f"{len(self.emulated)} FP8 GEMM{'s' * (len(self.emulated) != 1)} emulated"
+        left = f"{len(self.left)} FP8 product{'s' * (len(self.left) != 1)} left"
+        lines = [f"{head}: {emulated}, {left}."]
         lines += [f"{_where(gemm.location)}  {gemm.scope or '-'}  {gemm}" for gemm in self.emulated]
         lines += [f"{_where(x.location)}  {x.scope or '-'}  LEFT: {x}" for x in self.left]
         return "\n".join(lines)

@@ -70,8 +70,8 @@ def match_operand(flow: Flow, atom: Atom) -> Fp8Operand | str | None:
         elif name in _MOVES:
             if scaling is not None and name not in REARRANGEMENTS | TRANSPARENT:
                 why_not = why_not or f"{name} stands between its conversion from FP8 and its scale"
-            if name == "pad" and not _is_zero(eqn.invars[1]):
-                why_not = why_not or "it is padded with something else than a literal zero"
+            if name == "pad" and not _is_zero(flow, eqn.invars[1]):
+                why_not = why_not or "it is padded with something else than zeros"
             moves.append(eqn)
             atom = eqn.invars[0]
         else:
@@ -136,7 +136,11 @@ def _not_by_a_scalar(flow: Flow, eqn: JaxprEqn) -> str | None:
     return f"its dequantisation scale is not a scalar ({eqn.primitive.name} of {shapes})"
 
 
-def _is_zero(atom: Atom) -> bool:
+def _is_zero(flow: Flow, atom: Atom) -> bool:
+    """A constant zero, as XLA's constant folding sees it."""
+    eqn = flow.maker(atom)
+    if eqn is not None:
+        return eqn.primitive.name == "convert_element_type" and _is_zero(flow, eqn.invars[0])
     return isinstance(atom, Literal) and not np.any(np.asarray(atom.val))
 
 

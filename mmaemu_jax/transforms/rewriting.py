@@ -9,9 +9,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
-from mmaemu_jax.errors import MmaemuError
 from mmaemu_jax.notices import Notice
 from mmaemu_jax.transforms.dot_program import DotProgram, equations_for
 from mmaemu_jax.transforms.emulation_report import (
@@ -68,7 +67,7 @@ class Found:
 
     entry: EmulatedGemm | LeftProduct
     notices: tuple[Notice, ...] = ()
-    error: MmaemuError | None = None
+    error: Exception | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,17 +199,24 @@ class _Level:
         outcome = consider(self._flow, dot, self._rewriter.options)
         if outcome is None:
             return
-        occurrence = Occurrence(dot, (*self._path, *self._paths[id(dot)]))
+        path = (*self._path, *self._paths[id(dot)])
+        occurrence = Occurrence(dot, path)
         if isinstance(outcome, Refusal):
             entry = left_product(occurrence, outcome.reason)
             self._found.append(Found(entry, error=outcome.error))
             return
         self._found.append(Found(emulated_gemm(occurrence, outcome), outcome.plan.notices))
-        scaling = outcome.epilogue.scaling
-        # A folded scalar may be computed after the dot: then all waits for the scaling.
-        self._takeovers[id(dot if scaling is None else scaling)] = (dot, outcome)
-        if scaling is not None:
-            self._waiting.update(id(eqn) for eqn in (dot, *outcome.epilogue.between))
+        left = outcome.spread.left
+        if left is not None:
+            reason = (
+                f"K is spread over mesh axes {left.axes}: the local GEMM is emulated, the sum of "
+                "its results over devices is JAX's, in an order of its own (see contraction=)"
+            )
+            self._found.append(Found(left_product(Occurrence(left.eqn, path), reason)))
+        # What the GEMM does besides is done where the last of it was: its operands are known there.
+        chain = [dot, *outcome.absorbed]
+        self._takeovers[id(chain[-1])] = (dot, outcome)
+        self._waiting.update(map(id, chain))
 
     def _emulated(self, dot: JaxprEqn, takeover: Takeover) -> list[JaxprEqn]:
         eqns, operands = [], []
@@ -218,8 +224,8 @@ class _Level:
             atom, moved = moved_equations(operand)
             eqns.extend(moved)
             operands.append(atom)
-        folded = takeover.epilogue
-        scaled = (takeover.a, takeover.b, folded)
+        scaled = (takeover.a, takeover.b, takeover.epilogue)
+        operands.extend(x.scale for x in scaled if x.scale is not None)
         program = DotProgram(
             dot.params["dimension_numbers"],
             takeover.plan.model,
@@ -227,15 +233,17 @@ class _Level:
             self._rewriter.options.backend,
             takeover.gemm.out_dtype,
             aval_of(dot.outvars[0]).dtype,
+            takeover.spread.contraction,
             [None if x.scale is None else x.divided for x in scaled],
         )
-        operands.extend(x.scale for x in scaled if x.scale is not None)
-        if folded.scaling is None:
-            return [*eqns, *equations_for(program, dot, operands, dot.outvars[0])]
-        # The rearrangements between follow, the last of them in the scaling's place.
-        results = [dot.outvars[0], *(eqn.outvars[0] for eqn in folded.between)]
-        results[-1] = folded.scaling.outvars[0]
+        # What rearranges the result follows, the last of it in the place of what was absorbed.
+        moves = takeover.rearrangements
+        last = takeover.absorbed[-1].outvars[0] if takeover.absorbed else dot.outvars[0]
+        varying = aval_of(last).manual_axis_type
+        results = [Var(aval_of(x.outvars[0]).update(manual_axis_type=varying)) for x in moves]
+        results = [Var(aval_of(dot.outvars[0]).update(manual_axis_type=varying)), *results]
+        results[-1] = last
         eqns.extend(equations_for(program, dot, operands, results[0]))
-        for eqn, source, result in zip(folded.between, results[:-1], results[1:], strict=True):
+        for eqn, source, result in zip(moves, results[:-1], results[1:], strict=True):
             eqns.append(eqn.replace(invars=[source, *eqn.invars[1:]], outvars=[result]))
         return eqns

@@ -9,9 +9,11 @@ from typing import Literal
 
 from jax.extend.core import JaxprEqn
 
+from mmaemu_jax.contraction import Contraction
 from mmaemu_jax.errors import MmaemuError, SplitKUnknownError
 from mmaemu_jax.plan import GemmPlan, plan_scaled_mm
 from mmaemu_jax.platforms import Profile, SplitArgument
+from mmaemu_jax.transforms.device_sums import Spread, spread_contraction
 from mmaemu_jax.transforms.flow import Flow, aval_of, is_fp8
 from mmaemu_jax.transforms.fp8_epilogues import Epilogue, match_epilogue
 from mmaemu_jax.transforms.fp8_gemms import Fp8Gemm, dot_general_gemm
@@ -34,6 +36,7 @@ class EmulationOptions:
     epilogue: EpilogueMode
     backend: str
     on_unsupported: OnUnsupported
+    contraction: Contraction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Takeover:
         a, b: the operands.
         epilogue: what is folded.
         plan: split-K decision and accumulation.
+        spread: how K is contracted if it is spread over devices.
     """
 
     gemm: Fp8Gemm
@@ -54,6 +58,21 @@ class Takeover:
     b: Fp8Operand
     epilogue: Epilogue
     plan: GemmPlan
+    spread: Spread
+
+    @property
+    def absorbed(self) -> tuple[JaxprEqn, ...]:
+        """The equations after the dot that it does, or that move with it, in order."""
+        chain = [*self.epilogue.between, self.epilogue.scaling]
+        total = self.spread.taken
+        chain += [] if total is None else [*total.between, total.eqn]
+        return tuple(eqn for eqn in chain if eqn is not None)
+
+    @property
+    def rearrangements(self) -> tuple[JaxprEqn, ...]:
+        """Those of ``absorbed`` that only rearrange the result."""
+        total = self.spread.taken
+        return (*self.epilogue.between, *(() if total is None else total.between))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +80,7 @@ class Refusal:
     """Why an FP8 dot is left alone; ``error`` is to be raised whatever the caller tolerates."""
 
     reason: str
-    error: MmaemuError | None = None
+    error: Exception | None = None
 
 
 def consider(flow: Flow, dot: JaxprEqn, options: EmulationOptions) -> Takeover | Refusal | None:
@@ -80,16 +99,30 @@ def consider(flow: Flow, dot: JaxprEqn, options: EmulationOptions) -> Takeover |
 
 
 def _planned(
-    flow: Flow, dot: JaxprEqn, a: Fp8Operand, b: Fp8Operand, gemm: Fp8Gemm, options
+    flow: Flow,
+    dot: JaxprEqn,
+    a: Fp8Operand,
+    b: Fp8Operand,
+    gemm: Fp8Gemm,
+    options: EmulationOptions,
 ) -> Takeover | Refusal:
     if gemm.accumulate == "unknown":
         return Refusal("the algorithm of its precision is not one of FP8")
-    is_direct = all(map(is_fp8, dot.invars))
-    if not is_direct and dot.params["precision"] is not None and _names_algorithm(dot):
+    if not all(map(is_fp8, dot.invars)) and _names_algorithm(dot):
         return Refusal("its operands are dequantised and its precision names an algorithm")
     if options.use_fast_accum is not None:
         gemm = dataclasses.replace(gemm, accumulate="fast" if options.use_fast_accum else "slow")
-    m, n, k = padded = _aligned(gemm.M), _aligned(gemm.N), _aligned(gemm.K)
+    is_aligned = (_aligned(gemm.M), _aligned(gemm.N)) == (gemm.M, gemm.N)
+    epilogue = Epilogue()
+    if options.epilogue == "xla" and gemm.out_dtype == aval_of(dot.outvars[0]).dtype:
+        scaled = {"scaled_a": a.scale is not None, "scaled_b": b.scale is not None}
+        epilogue = match_epilogue(flow, dot, aligned=is_aligned, **scaled)
+    spread = spread_contraction(flow, dot, epilogue, options.contraction)
+    if isinstance(spread, Exception):
+        return Refusal(str(spread), spread)
+    gemm = dataclasses.replace(gemm, K=spread.own_k(gemm.K))
+    padded = _aligned(gemm.M), _aligned(gemm.N), _aligned(gemm.K)
+    m, n, k = padded
     call = dataclasses.replace(gemm, M=m, N=n, K=k).as_call()
     try:
         plan = plan_scaled_mm(call, options.profile, options.splitk)
@@ -99,12 +132,7 @@ def _planned(
         what, _, _ = str(error).partition(" Ways out: ")
         return Refusal(what.removeprefix("scaled_mm: ").rstrip("."))
     assert plan is not None, "an empty GEMM was sorted out before"
-    epilogue = Epilogue()
-    if options.epilogue == "xla" and gemm.out_dtype == aval_of(dot.outvars[0]).dtype:
-        aligned = (m, n) == (gemm.M, gemm.N)
-        scaled = {"scaled_a": a.scale is not None, "scaled_b": b.scale is not None}
-        epilogue = match_epilogue(flow, dot, aligned=aligned, **scaled)
-    return Takeover(gemm, padded, a, b, epilogue, plan)
+    return Takeover(gemm, padded, a, b, epilogue, plan, spread)
 
 
 def _names_algorithm(dot: JaxprEqn) -> bool:
