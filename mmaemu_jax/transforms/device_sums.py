@@ -87,8 +87,8 @@ def spread_contraction(
     """What becomes of ``dot``'s K, or what a call raises."""
     with dot.ctx.manager:
         mesh = jax.sharding.get_abstract_mesh()
-    value = (dot if epilogue.scaling is None else epilogue.scaling).outvars[0]
-    total = match_device_sum(flow, value)
+    end = epilogue.absorbed[-1] if epilogue.absorbed else dot
+    total = match_device_sum(flow, end.outvars[0])
     if total is not None:
         return _summed(total, math.prod(mesh.shape[axis] for axis in total.axes), contraction)
     if contraction.parts > 1:

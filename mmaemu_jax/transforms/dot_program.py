@@ -39,8 +39,8 @@ class DotProgram:
         gemm_dtype: the GEMM's output dtype.
         out_dtype: the dot's, to which another gemm_dtype is converted.
         contraction: how K is contracted that is spread over devices, or over a virtual mesh.
-        scales: for a, for b and for the folded scaling of the result: whether the scalar divides,
-            or None where there is none.
+        scales: for a, for b, for the folded scaling of the result and for scale_result: whether
+            the scalar divides, or None where there is none.
     """
 
     dimension_numbers: DimensionNumbers
@@ -67,12 +67,11 @@ class DotProgram:
         )
         return result.reshape(*batch, *rows, *columns).astype(self.out_dtype)
 
-    def _gemm(self, a: jax.Array, b: jax.Array, scale_a: jax.Array, scale_b: jax.Array):
+    def _gemm(self, a: jax.Array, b: jax.Array, *scales: jax.Array) -> jax.Array:
         return primitive.bind(
             a,
             b,
-            scale_a,
-            scale_b,
+            *scales,
             model=self.model,
             plan=self.plan,
             out_dtype=self.gemm_dtype,
@@ -81,14 +80,15 @@ class DotProgram:
         )
 
     def _scales(self, scalars: Sequence[jax.Array], leading: int) -> list[jax.Array]:
-        """The GEMM's two scales; a folded scaling of the result is the first (R16)."""
+        """The GEMM's scales; a folded scaling of the result is the first (R16)."""
         given = iter(scalars)
-        of_a, of_b, of_result = (
+        of_a, of_b, folded, of_result = (
             None if divided is None else _as_scale(next(given), divided) for divided in self.scales
         )
-        of_a = of_result if of_a is None else of_a
         one = jnp.ones((1,) * leading, jnp.float32)
-        return [one if s is None else s.reshape((1,) * leading) for s in (of_a, of_b)]
+        scales = [folded if of_a is None else of_a, of_b]
+        scales += [] if of_result is None else [of_result]
+        return [one if s is None else s.reshape((1,) * leading) for s in scales]
 
 
 def _as_scale(scalar: jax.Array, divided: bool) -> jax.Array:

@@ -4,10 +4,8 @@ import dataclasses
 from typing import Any
 
 from mmaemu_jax.platforms import SplitDecision
-from mmaemu_jax.transforms.flow import aval_of
-from mmaemu_jax.transforms.fp8_epilogues import Epilogue
+from mmaemu_jax.transforms.flow import Atom, aval_of
 from mmaemu_jax.transforms.fp8_gemms import format_name
-from mmaemu_jax.transforms.fp8_operands import Fp8Operand
 from mmaemu_jax.transforms.jaxprs import Occurrence
 from mmaemu_jax.transforms.source_location import SourceLocation, source_location
 from mmaemu_jax.transforms.takeover import Takeover
@@ -28,6 +26,7 @@ class EmulatedGemm:
         split: the split-K decision.
         scale_a, scale_b: how the operand is scaled: "" (not), "multiplied" or "divided".
         epilogue: how the result is scaled inside the GEMM, likewise.
+        scale_result: how an FP8 result is scaled before it is rounded (R18), likewise.
         note: what XLA would do besides, or why nothing is folded; "" if there is nothing to say.
     """
 
@@ -46,6 +45,7 @@ class EmulatedGemm:
     scale_a: str
     scale_b: str
     epilogue: str
+    scale_result: str
     note: str
     times: int
     loops: tuple[str, ...]
@@ -62,7 +62,12 @@ class EmulatedGemm:
             self.accumulate,
             split,
         ]
-        for what, how in (("a", self.scale_a), ("b", self.scale_b), ("result", self.epilogue)):
+        for what, how in (
+            ("a", self.scale_a),
+            ("b", self.scale_b),
+            ("result", self.epilogue),
+            ("FP8 result", self.scale_result),
+        ):
             if how:
                 parts.append(f"{what} {how} by a scalar")
         return ", ".join(parts) + (f"; {self.note}" if self.note else "")
@@ -140,9 +145,10 @@ def emulated_gemm(occurrence: Occurrence, takeover: Takeover) -> EmulatedGemm:
         out_dtype=gemm.out_dtype.name,
         accumulate=gemm.accumulate,
         split=takeover.plan.decision,
-        scale_a=_scaling(takeover.a),
-        scale_b=_scaling(takeover.b),
-        epilogue=_scaling(takeover.epilogue),
+        scale_a=_scaling(takeover.a.scale, takeover.a.divided),
+        scale_b=_scaling(takeover.b.scale, takeover.b.divided),
+        epilogue=_scaling(takeover.epilogue.scale, takeover.epilogue.divided),
+        scale_result=_scaling(takeover.epilogue.result_scale, takeover.epilogue.result_divided),
         note=takeover.epilogue.note,
         times=occurrence.times,
         loops=occurrence.loops,
@@ -150,10 +156,10 @@ def emulated_gemm(occurrence: Occurrence, takeover: Takeover) -> EmulatedGemm:
     )
 
 
-def _scaling(of: Fp8Operand | Epilogue) -> str:
-    if of.scale is None:
+def _scaling(scale: Atom | None, divided: bool) -> str:
+    if scale is None:
         return ""
-    return "divided" if of.divided else "multiplied"
+    return "divided" if divided else "multiplied"
 
 
 def left_product(occurrence: Occurrence, reason: str) -> LeftProduct:

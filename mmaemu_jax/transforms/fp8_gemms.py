@@ -31,7 +31,7 @@ class Fp8Gemm:
     accumulate: AccumulateMode
     params: GemmParams | None = None
 
-    def as_call(self) -> ScaledMmCall:
+    def as_call(self, *, scale_result: bool = False) -> ScaledMmCall:
         """The scaled_mm call that computes one element of the batch, with scalar scales."""
         scale = Operand((), np.dtype(np.float32))
         return ScaledMmCall(
@@ -40,7 +40,7 @@ class Fp8Gemm:
             scale,
             scale,
             None,
-            None,
+            scale if scale_result else None,
             self.out_dtype,
             self.accumulate == "fast",
         )

@@ -224,24 +224,26 @@ class _Level:
             atom, moved = moved_equations(operand)
             eqns.extend(moved)
             operands.append(atom)
-        scaled = (takeover.a, takeover.b, takeover.epilogue)
-        operands.extend(x.scale for x in scaled if x.scale is not None)
+        after = takeover.epilogue
+        scalings = [(x.scale, x.divided) for x in (takeover.a, takeover.b, after)]
+        scalings.append((after.result_scale, after.result_divided))
+        operands.extend(scale for scale, _ in scalings if scale is not None)
         program = DotProgram(
             dot.params["dimension_numbers"],
             takeover.plan.model,
             takeover.plan.accumulation,
             self._rewriter.options.backend,
             takeover.gemm.out_dtype,
-            aval_of(dot.outvars[0]).dtype,
+            after.fp8 or aval_of(dot.outvars[0]).dtype,
             takeover.spread.contraction,
-            [None if x.scale is None else x.divided for x in scaled],
+            [None if scale is None else divided for scale, divided in scalings],
         )
         # What rearranges the result follows, the last of it in the place of what was absorbed.
         moves = takeover.rearrangements
         last = takeover.absorbed[-1].outvars[0] if takeover.absorbed else dot.outvars[0]
-        varying = aval_of(last).manual_axis_type
-        results = [Var(aval_of(x.outvars[0]).update(manual_axis_type=varying)) for x in moves]
-        results = [Var(aval_of(dot.outvars[0]).update(manual_axis_type=varying)), *results]
+        changes = {"manual_axis_type": aval_of(last).manual_axis_type}
+        changes["dtype"] = aval_of(last).dtype
+        results = [Var(aval_of(eqn.outvars[0]).update(**changes)) for eqn in (dot, *moves)]
         results[-1] = last
         eqns.extend(equations_for(program, dot, operands, results[0]))
         for eqn, source, result in zip(moves, results[:-1], results[1:], strict=True):

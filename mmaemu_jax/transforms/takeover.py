@@ -11,12 +11,13 @@ from jax.extend.core import JaxprEqn
 
 from mmaemu_jax.contraction import Contraction
 from mmaemu_jax.errors import MmaemuError, SplitKUnknownError
+from mmaemu_jax.formats import FORMATS
 from mmaemu_jax.plan import GemmPlan, plan_scaled_mm
 from mmaemu_jax.platforms import Profile, SplitArgument
 from mmaemu_jax.transforms.device_sums import Spread, spread_contraction
 from mmaemu_jax.transforms.flow import Flow, aval_of, is_fp8
 from mmaemu_jax.transforms.fp8_epilogues import Epilogue, match_epilogue
-from mmaemu_jax.transforms.fp8_gemms import Fp8Gemm, dot_general_gemm
+from mmaemu_jax.transforms.fp8_gemms import Fp8Gemm, dot_general_gemm, format_name
 from mmaemu_jax.transforms.fp8_operands import Fp8Operand, match_operand
 
 EpilogueMode = Literal["xla", "jaxpr"]
@@ -63,16 +64,14 @@ class Takeover:
     @property
     def absorbed(self) -> tuple[JaxprEqn, ...]:
         """The equations after the dot that it does, or that move with it, in order."""
-        chain = [*self.epilogue.between, self.epilogue.scaling]
         total = self.spread.taken
-        chain += [] if total is None else [*total.between, total.eqn]
-        return tuple(eqn for eqn in chain if eqn is not None)
+        return (*self.epilogue.absorbed, *(() if total is None else (*total.between, total.eqn)))
 
     @property
     def rearrangements(self) -> tuple[JaxprEqn, ...]:
         """Those of ``absorbed`` that only rearrange the result."""
         total = self.spread.taken
-        return (*self.epilogue.between, *(() if total is None else total.between))
+        return (*self.epilogue.moves, *(() if total is None else total.between))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,18 +111,17 @@ def _planned(
         return Refusal("its operands are dequantised and its precision names an algorithm")
     if options.use_fast_accum is not None:
         gemm = dataclasses.replace(gemm, accumulate="fast" if options.use_fast_accum else "slow")
-    is_aligned = (_aligned(gemm.M), _aligned(gemm.N)) == (gemm.M, gemm.N)
-    epilogue = Epilogue()
-    if options.epilogue == "xla" and gemm.out_dtype == aval_of(dot.outvars[0]).dtype:
-        scaled = {"scaled_a": a.scale is not None, "scaled_b": b.scale is not None}
-        epilogue = match_epilogue(flow, dot, aligned=is_aligned, **scaled)
+    epilogue = _epilogue(flow, dot, a, b, gemm, options)
+    if epilogue.fp8 is not None:
+        gemm = dataclasses.replace(gemm, out_dtype=epilogue.fp8)
     spread = spread_contraction(flow, dot, epilogue, options.contraction)
     if isinstance(spread, Exception):
         return Refusal(str(spread), spread)
     gemm = dataclasses.replace(gemm, K=spread.own_k(gemm.K))
     padded = _aligned(gemm.M), _aligned(gemm.N), _aligned(gemm.K)
     m, n, k = padded
-    call = dataclasses.replace(gemm, M=m, N=n, K=k).as_call()
+    aligned = dataclasses.replace(gemm, M=m, N=n, K=k)
+    call = aligned.as_call(scale_result=epilogue.fp8 is not None)
     try:
         plan = plan_scaled_mm(call, options.profile, options.splitk)
     except SplitKUnknownError as error:
@@ -133,6 +131,25 @@ def _planned(
         return Refusal(what.removeprefix("scaled_mm: ").rstrip("."))
     assert plan is not None, "an empty GEMM was sorted out before"
     return Takeover(gemm, padded, a, b, epilogue, plan, spread)
+
+
+def _epilogue(
+    flow: Flow, dot: JaxprEqn, a: Fp8Operand, b: Fp8Operand, gemm: Fp8Gemm, options
+) -> Epilogue:
+    if options.epilogue == "jaxpr" or gemm.out_dtype != aval_of(dot.outvars[0]).dtype:
+        return Epilogue()
+    is_aligned = (_aligned(gemm.M), _aligned(gemm.N)) == (gemm.M, gemm.N)
+    formats = format_name(gemm.dtype_a), format_name(gemm.dtype_b)
+    return match_epilogue(
+        flow,
+        dot,
+        aligned=is_aligned,
+        scaled_a=a.scale is not None,
+        scaled_b=b.scale is not None,
+        fp8_outputs=tuple(
+            fp8 for fp8 in FORMATS if (*formats, fp8.dtype.name) not in options.profile.rejects
+        ),
+    )
 
 
 def _names_algorithm(dot: JaxprEqn) -> bool:
