@@ -232,6 +232,31 @@ def test_dequantisations_that_xla_does_not_recognise(fn, words):
     assert words in reason(fn, A, B)
 
 
+def test_patterns_across_jits():
+    @jax.jit
+    def layer(a, b):
+        return dot(a, b, dtype=BF16)
+
+    @jax.jit
+    def inner(a, b, s):
+        return layer(a.astype(BF16), b.astype(BF16)).T / s
+
+    def fn(a, b, s, t):
+        return inner(a, b, s.astype(BF16)), layer(a, b) * t.astype(BF16), layer(a, b)
+
+    report = emulate(fn).report(A, B, S, T)
+    assert [g.epilogue for g in report.emulated] == ["divided", "multiplied", ""]
+    scopes = ["jit(inner)/jit(layer)", "jit(layer)", "jit(layer)"]
+    assert [g.scope for g in report.emulated] == scopes
+    assert report.left == ()
+    first, second, third = jax.jit(emulate(fn))(A, B, S, T)
+    bf16 = ml_dtypes.bfloat16
+    scale = np.divide(np.ones((), bf16), S.astype(bf16), dtype=bf16)
+    assert_bitwise_equal(first, plain(A, B, scale, dtype=BF16).T)
+    assert_bitwise_equal(second, plain(A, B, T.astype(bf16), dtype=BF16))
+    assert_bitwise_equal(third, plain(A, B, dtype=BF16))
+
+
 ROWS = np.linspace(1, 2, M, dtype=np.float32)[:, None] * np.ones((1, K), np.float32)
 
 

@@ -84,6 +84,12 @@ def _step(flow: Flow, value: Atom) -> _Step:
     return _Step(tuple(moves), value, eqn)
 
 
+def only_use_below_moves(flow: Flow, value: Atom) -> tuple[Atom, JaxprEqn | None]:
+    """What ``value`` is after rearrangements, and the only equation that uses that."""
+    step = _step(flow, value)
+    return step.value, step.eqn
+
+
 def match_epilogue(
     flow: Flow,
     dot: JaxprEqn,

@@ -21,7 +21,8 @@ WIDE_DTYPES = tuple(map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))
 REARRANGEMENTS = frozenset({"reshape", "transpose", "squeeze", "expand_dims"})
 #: These leave no trace in what XLA's rewriter sees.
 TRANSPARENT = frozenset({"copy", "name", "pvary", "sharding_constraint"})
-_MOVES = REARRANGEMENTS | TRANSPARENT | {"broadcast_in_dim", "slice", "dynamic_slice", "pad"}
+#: What may stand between a dequantisation and the dot.
+MOVES = REARRANGEMENTS | TRANSPARENT | {"broadcast_in_dim", "slice", "dynamic_slice", "pad"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +68,7 @@ def match_operand(flow: Flow, atom: Atom) -> Fp8Operand | str | None:
             if converted_last:
                 why_not = why_not or "it is converted again after its scaling"
             scaling, atom = eqn, factor.scaled
-        elif name in _MOVES:
+        elif name in MOVES:
             if scaling is not None and name not in REARRANGEMENTS | TRANSPARENT:
                 why_not = why_not or f"{name} stands between its conversion from FP8 and its scale"
             if name == "pad" and not _is_zero(flow, eqn.invars[1]):

@@ -5,6 +5,9 @@ before, so the call is all that is left of them). A jit is kept, unless it has n
 small: what jnp functions such as ``clip`` leave behind.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import jax
 from jax.extend.core import Jaxpr, JaxprEqn, Var
 
@@ -27,8 +30,15 @@ class Inlined:
         paths: for each equation of it, by id, the levels that were between it and the caller.
     """
 
-    def __init__(self, jaxpr: Jaxpr):
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        jits: frozenset[int] = frozenset(),
+        paths: Mapping[int, tuple[Level, ...]] = MappingProxyType({}),
+    ):
+        """Of ``jaxpr``, whose equations have ``paths``; ``jits`` by id are inlined besides."""
         self.paths: dict[int, tuple[Level, ...]] = {}
+        self._jits, self._known_paths = jits, paths
         self._eqns: list[JaxprEqn] = []
         names: dict[Var, Atom] = {}
         self._append(jaxpr, names, (), has_products(jaxpr))
@@ -37,7 +47,7 @@ class Inlined:
 
     def _append(self, jaxpr: Jaxpr, names: dict, path: tuple[Level, ...], small_jits: bool) -> None:
         for eqn in jaxpr.eqns:
-            inner = _inlinable(eqn, small_jits)
+            inner = inlinable_jit(eqn) if id(eqn) in self._jits else _inlinable(eqn, small_jits)
             invars = [_renamed(names, atom) for atom in eqn.invars]
             if inner is None:
                 self._keep(eqn, invars, names, path)
@@ -46,7 +56,8 @@ class Inlined:
             inside = dict(zip(inner.invars, invars, strict=True))
             stack = eqn.source_info.name_stack
             outer = len(self._eqns)
-            self._append(inner, inside, (*path, Level(eqn, sub)), small_jits)
+            known = self._known_paths.get(id(eqn), ())
+            self._append(inner, inside, (*path, *known, Level(eqn, sub)), small_jits)
             for i in range(outer, len(self._eqns)):
                 self._prefix(i, stack)
             names.update(
@@ -60,7 +71,7 @@ class Inlined:
         else:
             outvars = eqn.outvars
         kept = eqn.replace(invars=invars, outvars=outvars)
-        self.paths[id(kept)] = path
+        self.paths[id(kept)] = (*path, *self._known_paths.get(id(eqn), ()))
         self._eqns.append(kept)
 
     def _prefix(self, i: int, stack) -> None:
@@ -78,23 +89,28 @@ def _renamed(names: dict[Var, Atom], atom: Atom) -> Atom:
 
 def _inlinable(eqn: JaxprEqn, small_jits: bool) -> Jaxpr | None:
     """The open jaxpr to put in ``eqn``'s place, if it is to be inlined."""
-    name = eqn.primitive.name
-    if name not in CALLS and not (small_jits and name in _JITS):
-        return None
-    (sub,) = sub_jaxprs(eqn)
-    inner = open_jaxpr(sub.jaxpr)
-    if inner.constvars or len(inner.invars) != len(eqn.invars):
-        return None
-    if name in _JITS and not _is_small_jit(eqn, inner):
+    if eqn.primitive.name in CALLS:
+        return _body(eqn)
+    inner = inlinable_jit(eqn) if small_jits else None
+    if inner is None or len(inner.eqns) > _SMALL or has_products(inner, deep=True):
         return None
     return inner
 
 
-def _is_small_jit(eqn: JaxprEqn, inner: Jaxpr) -> bool:
+def inlinable_jit(eqn: JaxprEqn) -> Jaxpr | None:
+    """The open jaxpr of ``eqn`` if it is a jit that asks for no shardings."""
+    if eqn.primitive.name not in _JITS:
+        return None
     shardings = (*eqn.params["in_shardings"], *eqn.params["out_shardings"])
     if any(isinstance(s, jax.sharding.Sharding) for s in shardings):
-        return False
-    return len(inner.eqns) <= _SMALL and not has_products(inner, deep=True)
+        return None
+    return _body(eqn)
+
+
+def _body(eqn: JaxprEqn) -> Jaxpr | None:
+    (sub,) = sub_jaxprs(eqn)
+    inner = open_jaxpr(sub.jaxpr)
+    return None if inner.constvars or len(inner.invars) != len(eqn.invars) else inner
 
 
 def has_products(jaxpr: Jaxpr, *, deep: bool = False) -> bool:

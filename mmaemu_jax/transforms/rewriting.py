@@ -12,6 +12,7 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
 from mmaemu_jax.notices import Notice
+from mmaemu_jax.transforms.crossings import flattened
 from mmaemu_jax.transforms.dot_program import DotProgram, equations_for
 from mmaemu_jax.transforms.emulation_report import (
     EmulatedGemm,
@@ -103,7 +104,7 @@ class Rewriter:
 
     def rewrite(self, jaxpr: Jaxpr | ClosedJaxpr, path: Path = ()) -> Rewritten:
         """``jaxpr``, closed or not, with its FP8 dots emulated."""
-        inlined = Inlined(open_jaxpr(jaxpr))
+        inlined = flattened(open_jaxpr(jaxpr))
         found: list[Found] = []
         level = _Level(self, inlined, path, found)
         eqns, outvars = level.rewritten()
@@ -182,11 +183,10 @@ class _Level:
 
     def rewritten(self) -> tuple[list[JaxprEqn], list[Atom]]:
         """The new equations and results."""
+        eqns: list[JaxprEqn] = []
         for eqn in self._flow.eqns:
             if eqn.primitive.name == "dot_general":
                 self._consider(eqn)
-        eqns: list[JaxprEqn] = []
-        for eqn in self._flow.eqns:
             if id(eqn) in self._takeovers:
                 eqns.extend(self._emulated(*self._takeovers[id(eqn)]))
             elif id(eqn) not in self._waiting:
