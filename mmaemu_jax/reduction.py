@@ -4,7 +4,7 @@ XLA flushes subnormal float32 and may contract or elide float operations, none o
 an integer (R26).
 """
 
-from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,25 +19,27 @@ _FLOAT32, _BFLOAT16 = np.dtype(np.float32), np.dtype(jnp.bfloat16)
 REDUCE_DTYPES = (_FLOAT32, _BFLOAT16)
 
 
-def sum_in_order(parts: Sequence[jax.Array], reduce_dtype: np.dtype) -> jax.Array:
+@partial(jax.jit, static_argnames="reduce_dtype")
+def sum_in_order(parts: jax.Array, reduce_dtype: np.dtype) -> jax.Array:
     """((p0 + p1) + p2) + ... , every part and every sum rounded to ``reduce_dtype`` (RNE).
 
     Args:
-        parts: at least one array of float32, bfloat16 or float16, all alike.
+        parts: float32, bfloat16 or float16 (P, ...), P at least 1.
         reduce_dtype: float32 or bfloat16.
 
     Returns:
-        The sum rounded once more, to the dtype of the parts; NaN is canonical (R19).
+        (...), the sum rounded once more, to the dtype of the parts; NaN is canonical (R19).
     """
-    dtype = np.dtype(parts[0].dtype)
-    terms = [_rounded(float32_bits(p), reduce_dtype) for p in parts]
-    total = terms[0]
-    for term in terms[1:]:
+    terms = _rounded(float32_bits(parts), reduce_dtype)
+
+    def add(total, term):
         # For bfloat16 the second rounding is that of the exact sum: 24 >= 2 * 8 + 2 bits.
-        total = _rounded(add_float32(total, term), reduce_dtype)
-    if dtype == _FLOAT32:
+        return _rounded(add_float32(total, term), reduce_dtype), None
+
+    total, _ = lax.scan(add, terms[0], terms[1:])
+    if parts.dtype == _FLOAT32:
         return lax.bitcast_convert_type(_canonical(total), jnp.float32)
-    return lax.bitcast_convert_type(round_to_half(total, dtype), dtype)
+    return lax.bitcast_convert_type(round_to_half(total, np.dtype(parts.dtype)), parts.dtype)
 
 
 def add_float32(x: jax.Array, y: jax.Array) -> jax.Array:
