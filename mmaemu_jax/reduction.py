@@ -30,16 +30,27 @@ def sum_in_order(parts: jax.Array, reduce_dtype: np.dtype) -> jax.Array:
     Returns:
         (...), the sum rounded once more, to the dtype of the parts; NaN is canonical (R19).
     """
+    dtype = np.dtype(parts.dtype)
     terms = _rounded(float32_bits(parts), reduce_dtype)
 
-    def add(total, term):
+    def add(state, term):
         # For bfloat16 the second rounding is that of the exact sum: 24 >= 2 * 8 + 2 bits.
-        return _rounded(add_float32(total, term), reduce_dtype), None
+        total = _rounded(add_float32(state[0], term), reduce_dtype)
+        return (total, _result_bits(total, dtype)), None
 
-    total, _ = lax.scan(add, terms[0], terms[1:])
-    if parts.dtype == _FLOAT32:
-        return lax.bitcast_convert_type(_canonical(total), jnp.float32)
-    return lax.bitcast_convert_type(round_to_half(total, np.dtype(parts.dtype)), parts.dtype)
+    # -0 + x is x. The result's bits leave the loop as they are: where XLA:CPU fuses the rounding to
+    # bfloat16 with the bitcast, it computes in float32 and rewrites NaN.
+    minus_zero = (terms[0] & 0) | np.uint32(1 << 31)
+    start = minus_zero, _result_bits(minus_zero, dtype)
+    (_, bits), _ = lax.scan(add, start, terms)
+    return lax.bitcast_convert_type(bits, dtype)
+
+
+def _result_bits(total: jax.Array, dtype: np.dtype) -> jax.Array:
+    """float32 bits of a sum as bits of ``dtype``; NaN is canonical."""
+    if dtype == _FLOAT32:
+        return jnp.where(_magnitude(total) > _f64.F32_INF, jnp.uint32(_f64.F32_NAN), total)
+    return round_to_half(total, dtype)
 
 
 def add_float32(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -84,7 +95,3 @@ def _rounded(bits: jax.Array, dtype: np.dtype) -> jax.Array:
     if dtype == _FLOAT32:
         return bits
     return round_to_half(bits, dtype).astype(jnp.uint32) << 16
-
-
-def _canonical(bits: jax.Array) -> jax.Array:
-    return jnp.where(_magnitude(bits) > _f64.F32_INF, jnp.uint32(_f64.F32_NAN), bits)

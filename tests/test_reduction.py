@@ -86,3 +86,10 @@ def test_not_a_number_and_infinity(dtype):
     for terms in ([one, -nan, one], [infinity, one, -infinity]):
         bits = np.asarray(sum_in_order(np.stack(terms), F32)).view(f"u{dtype.itemsize}")
         assert bits == (0x7FFFFFFF if dtype == F32 else 0x7FFF)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=lambda d: d.name)
+def test_not_a_number_in_large_odd_arrays(dtype):
+    """Where XLA:CPU's code for bfloat16 was seen to rewrite NaN."""
+    y = sum_in_order(np.full((3, 53361), np.nan, dtype), F32)
+    assert np.unique(np.asarray(y).view(np.uint16)) == 0x7FFF
