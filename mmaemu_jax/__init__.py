@@ -22,6 +22,7 @@ from mmaemu_jax.contraction import Contraction as Contraction
 from mmaemu_jax.contraction import contract as contract
 from mmaemu_jax.explain import CallPlan as CallPlan
 from mmaemu_jax.explain import explain as explain
+from mmaemu_jax.exporting import export_checks as export_checks
 from mmaemu_jax.gemm_cost import GemmCost as GemmCost
 from mmaemu_jax.gemm_cost import gemm_cost as gemm_cost
 from mmaemu_jax.instruction import Preset as Preset

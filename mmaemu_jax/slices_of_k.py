@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -113,7 +114,7 @@ def over_axes(
         partial = gemm(a, b, *rest)
         _check_reducible(function, partial)
         every = _gathered(partial[None], axes, axis=0)
-        return sum_in_order([every[i] for i in range(every.shape[0])], reduce_dtype)
+        return sum_in_order(every, reduce_dtype)
 
     return local
 
@@ -139,14 +140,18 @@ def over_parts(
     slices = [slice(i * own, (i + 1) * own) for i in range(parts)]
     partials = [gemm(a[..., s], b[..., s], *rest) for s in slices]
     _check_reducible(function, partials[0])
-    return sum_in_order(partials, reduce_dtype)
+    every = lax.bitcast_convert_type(jnp.stack([_bits(p) for p in partials]), partials[0].dtype)
+    return sum_in_order(every, reduce_dtype)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    """``x`` as integers: XLA may rewrite the NaN of floats that it copies."""
+    return lax.bitcast_convert_type(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))
 
 
 def _gathered(x: jax.Array, axes: tuple[str, ...], *, axis: int) -> jax.Array:
     """Every device's x, concatenated in rank order along ``axis``, on every device."""
-    # As integers: XLA may rewrite the NaN of floats that it copies.
-    bits = lax.bitcast_convert_type(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))
-    every = lax.all_gather(bits, axes, axis=axis, tiled=True, to="invarying")
+    every = lax.all_gather(_bits(x), axes, axis=axis, tiled=True, to="invarying")
     return lax.bitcast_convert_type(every, x.dtype)
 
 
