@@ -608,6 +608,31 @@ def test_auxiliary_results_have_no_part_in_gradients():
     assert_bitwise_equal(outside, emulate(jax.grad(loss))(X, W))
 
 
+def test_extended_dtypes_have_cotangents():
+    """flax can keep its scales in a dtype whose cotangents are the new values."""
+    from flax.linen import fp8_ops
+
+    op = fp8_ops.fp8_scaled_dot_general
+    names = [f"{x}_{y}" for y in ("scale", "amax_history") for x in ("lhs", "rhs", "grad")]
+
+    def fn(state, x, w, flag):
+        y = op(x, w, (((1,), (0,)), ((), ())), preferred_element_type=F32, **state)
+        return jnp.sum(y * y), y, flag + 1
+
+    def outer(transform):
+        def loss(state, x, w):
+            to_fm32 = functools.partial(lax.convert_element_type, new_dtype=fp8_ops.fm32)
+            return transform(fn)(jax.tree.map(to_fm32, state), x, w, jnp.int32(3))[0]
+
+        return loss
+
+    state = {name: jnp.ones(1 if name.endswith("scale") else 4) for name in names}
+    outside = jax.jit(jax.grad(outer(emulate), (0, 1, 2)))(state, X, W)
+    inside = jax.jit(emulate(jax.grad(outer(lambda fn: fn), (0, 1, 2))))(state, X, W)
+    jax.tree.map(assert_bitwise_equal, outside, inside)
+    assert only(fn, state, X, W, jnp.int32(3)).accumulate == "fast"
+
+
 def test_forward_mode_is_refused_outside_and_works_inside():
     with pytest.raises(TypeError, match="custom_vjp"):
         jax.jvp(emulate(loss), (X, W), (X, W))
@@ -687,6 +712,36 @@ def test_a_virtual_mesh_replays_tensor_parallelism(mesh):
 def test_k_sharded_under_jit_is_gathered(mesh):
     a, b = (jax.device_put(x, NamedSharding(mesh, s)) for x, s in ((A, P(None, "x")), (B, P("x"))))
     assert_bitwise_equal(jax.jit(emulate(dot))(a, b), plain(A, B))
+
+
+def test_a_sum_over_an_axis_of_vmap_is_no_sum_over_devices():
+    def fn(a):
+        return lax.psum(dot(a, B), "i")
+
+    a = A.reshape(2, M // 2, K)
+    y = jax.vmap(emulate(fn), axis_name="i")(a)
+    first, second = (np.asarray(plain(x, B)) for x in a)
+    assert_bitwise_equal(y, np.broadcast_to(first + second, (2, *first.shape)))
+
+
+def test_a_contraction_over_a_mesh_in_force(mesh):
+    with jax.set_mesh(mesh):
+        how = mj.Contraction("per_device", axes=("x",))
+        y = jax.jit(emulate(dot, contraction=how))(A, B)
+    virtual = emulate(dot, contraction=mj.Contraction("per_device", parts=4))(A, B)
+    assert_bitwise_equal(np.asarray(y), virtual)
+
+
+def test_explicit_sharding():
+    mesh = jax.make_mesh((2, 2), ("x", "y"))
+    with jax.set_mesh(mesh):
+        a, b = (
+            jax.device_put(v, NamedSharding(mesh, s))
+            for v, s in ((A, P("x", None)), (B, P(None, "y")))
+        )
+        y = jax.jit(emulate(lambda a, b: jax.checkpoint(dot)(a, b) * S))(a, b)
+        assert jax.typeof(y).sharding.spec == P("x", "y")
+    assert_bitwise_equal(np.asarray(y), plain(A, B, S))
 
 
 def test_a_mean_over_devices_of_something_else_is_not_a_contraction(mesh):

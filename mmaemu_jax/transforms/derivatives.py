@@ -8,7 +8,7 @@ results without a cotangent are left out, as JAX leaves them out of its own pass
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +26,19 @@ Run = Callable[[Callable[..., Any], Sequence[Any]], Any]
 )
 @dataclasses.dataclass(frozen=True)
 class _Residuals:
-    """What a backward pass needs: the linear program, and of which values of what types it is."""
+    """What a backward pass needs: the linear program, and of which values of what types it is.
+
+    The linear program is the derivative, or its transpose where JAX's linear_transpose does not
+    know a type: extended dtypes, such as those in which flax keeps its scales.
+    """
 
     linear: Callable[..., Any]
     chosen: tuple[int, ...]
     types: tuple[ShapedArray, ...]
+
+    @property
+    def is_transposed(self) -> bool:
+        return any(_is_extended(self.types[i].dtype) for i in self.chosen)
 
 
 def differentiable(closed: ClosedJaxpr, evaluate: Callable[..., Any], run: Run) -> Callable:
@@ -51,11 +59,16 @@ def differentiable(closed: ClosedJaxpr, evaluate: Callable[..., Any], run: Run) 
         chosen = [i for i, p in enumerate(primals) if p.perturbed and _has_tangents(p.value)]
 
         def linearized(*values):
+            if not chosen:
+                return original(*values), None
+
             def of_chosen(*xs):
                 replaced = dict(zip(chosen, xs, strict=True))
                 return original(*(replaced.get(i, v) for i, v in enumerate(values)))
 
-            return jax.linearize(of_chosen, *(values[i] for i in chosen))
+            is_extended = any(_is_extended(values[i].dtype) for i in chosen)
+            differentiate = jax.vjp if is_extended else jax.linearize
+            return differentiate(of_chosen, *(values[i] for i in chosen))
 
         out, linear = run(linearized, values)
         return out, _Residuals(linear, tuple(chosen), tuple(map(jax.typeof, values)))
@@ -72,11 +85,21 @@ def differentiable(closed: ClosedJaxpr, evaluate: Callable[..., Any], run: Run) 
 
 def _pulled_back(residuals: _Residuals, cotangents: Sequence[Any], run: Run) -> tuple[Any, ...]:
     """The cotangents of all values; None stands for zero."""
-    given = [i for i, ct in enumerate(cotangents) if not isinstance(ct, SymbolicZero)]
+    zeros = {
+        i: cast(ShapedArray, ct.aval)
+        for i, ct in enumerate(cotangents)
+        if isinstance(ct, SymbolicZero)
+    }
+    given = [i for i in range(len(cotangents)) if i not in zeros]
     gradients: list[Any] = [None] * len(residuals.types)
     if not given or not residuals.chosen:
         return tuple(gradients)
     primals = [abstract(residuals.types[i]) for i in residuals.chosen]
+
+    def pulled(pull, cotangents):
+        every = {i: _zeros(aval) for i, aval in zeros.items()}
+        every.update(zip(given, cotangents, strict=True))
+        return pull([every[i] for i in range(len(every))])
 
     def transposed(linear, cotangents):
         def some(*tangents):
@@ -85,17 +108,25 @@ def _pulled_back(residuals: _Residuals, cotangents: Sequence[Any], run: Run) -> 
 
         return jax.linear_transpose(some, *primals)(cotangents)
 
-    found = run(transposed, (residuals.linear, [cotangents[i] for i in given]))
+    backward = pulled if residuals.is_transposed else transposed
+    found = run(backward, (residuals.linear, [cotangents[i] for i in given]))
     for i, gradient in zip(residuals.chosen, found, strict=True):
         gradients[i] = gradient
     return tuple(gradients)
 
 
+def _zeros(aval: ShapedArray) -> np.ndarray | jax.Array:
+    is_float0 = aval.dtype == jax.dtypes.float0
+    return (np if is_float0 else jnp).zeros(aval.shape, aval.dtype)
+
+
 def _has_tangents(value: jax.Array) -> bool:
-    dtype = value.dtype
-    is_extended = jnp.issubdtype(dtype, jax.dtypes.extended)
-    is_key = jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    return jnp.issubdtype(dtype, np.inexact) or (is_extended and not is_key)
+    is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(value.dtype, np.inexact) or (_is_extended(value.dtype) and not is_key)
+
+
+def _is_extended(dtype) -> bool:
+    return jnp.issubdtype(dtype, jax.dtypes.extended)
 
 
 def abstract(aval: ShapedArray) -> jax.ShapeDtypeStruct:

@@ -7,6 +7,7 @@ deal with it takes the sum over; else the GEMM is the local one, and the sum sta
 
 import dataclasses
 import math
+from collections.abc import Collection
 
 import jax
 from jax.extend.core import JaxprEqn
@@ -40,8 +41,8 @@ class DeviceSum:
     direct: bool
 
 
-def match_device_sum(flow: Flow, value: Atom) -> DeviceSum | None:
-    """The sum over devices that ``value`` goes into, if that is its only use."""
+def match_device_sum(flow: Flow, value: Atom, mesh_axes: Collection[str]) -> DeviceSum | None:
+    """The sum over ``mesh_axes`` that ``value`` goes into, if that is its only use."""
     between, direct = [], True
     eqn = flow.only_use(value)
     while eqn is not None and eqn.primitive.name in _IN_BETWEEN:
@@ -52,9 +53,9 @@ def match_device_sum(flow: Flow, value: Atom) -> DeviceSum | None:
         return None
     whole = eqn.primitive.name in _SUMS and eqn.params.get("axis_index_groups") is None
     axes = eqn.params["axes"] if "axes" in eqn.params else eqn.params["axis_name"]
-    names = tuple(axis for axis in axes if isinstance(axis, str))
+    names = tuple(axis for axis in axes if axis in mesh_axes)
     if not names:
-        return None  # a sum over an axis of the array, which vmap leaves
+        return None  # a sum over an axis that vmap names
     direct &= whole and len(names) == len(axes) and len(eqn.invars) == 1
     return DeviceSum(eqn, names, tuple(between), direct)
 
@@ -88,7 +89,7 @@ def spread_contraction(
     with dot.ctx.manager:
         mesh = jax.sharding.get_abstract_mesh()
     end = epilogue.absorbed[-1] if epilogue.absorbed else dot
-    total = match_device_sum(flow, end.outvars[0])
+    total = match_device_sum(flow, end.outvars[0], mesh.manual_axes)
     if total is not None:
         return _summed(total, math.prod(mesh.shape[axis] for axis in total.axes), contraction)
     if contraction.parts > 1:
