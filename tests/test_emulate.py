@@ -39,6 +39,9 @@ def dot(a, b, precision=None, dtype=F32):
     return lax.dot_general(a, b, dims, precision=precision, preferred_element_type=dtype)
 
 
+DIMS, AS_F32 = (((1,), (0,)), ((), ())), {"preferred_element_type": F32}
+
+
 def plain(a, b, scale_a=1.0, scale_b=1.0, *, fast=True, dtype=F32, **options):
     options = {"splitk": 1, "profile": "hopper", **options}
     scales = (np.float32(s) for s in (scale_a, scale_b))
@@ -709,6 +712,15 @@ def test_a_virtual_mesh_replays_tensor_parallelism(mesh):
     assert_bitwise_equal(jax.jit(emulate(dot, contraction=how))(A, B), real)
 
 
+def test_a_virtual_mesh_reduces_before_it_scales():
+    how = mj.Contraction("per_device", parts=4)
+    gemm = only(scaled, A, B, S, T, contraction=how)
+    assert (gemm.epilogue, "reduced before" in gemm.note) == ("", True)
+    fn = functools.partial(dot, dtype=BF16)
+    y = jax.jit(jnp.multiply)(emulate(fn, contraction=how)(A, B), (S * T).astype(BF16))
+    assert_bitwise_equal(emulate(scaled, contraction=how)(A, B, S, T), y)
+
+
 def test_k_sharded_under_jit_is_gathered(mesh):
     a, b = (jax.device_put(x, NamedSharding(mesh, s)) for x, s in ((A, P(None, "x")), (B, P("x"))))
     assert_bitwise_equal(jax.jit(emulate(dot))(a, b), plain(A, B))
@@ -730,6 +742,23 @@ def test_a_contraction_over_a_mesh_in_force(mesh):
         y = jax.jit(emulate(dot, contraction=how))(A, B)
     virtual = emulate(dot, contraction=mj.Contraction("per_device", parts=4))(A, B)
     assert_bitwise_equal(np.asarray(y), virtual)
+
+
+def test_k_spread_by_types():
+    mesh = jax.make_mesh((4,), ("x",))
+    fn = jax.jit(lambda a, b: lax.dot_general(a, b, DIMS, out_sharding=P(), **AS_F32))
+    virtual = emulate(dot, contraction=mj.Contraction("per_device", parts=4))(A, B)
+    with jax.set_mesh(mesh):
+        a, b = (
+            jax.device_put(v, NamedSharding(mesh, s)) for v, s in ((A, P(None, "x")), (B, P("x")))
+        )
+        assert only(fn, a, b, contraction="per_device").K == K // 4
+        per_device = emulate(fn, contraction="per_device")(a, b)
+        gathered = emulate(fn)(a, b)
+        with pytest.raises(ValueError, match="K is spread over mesh axes"):
+            emulate(fn, contraction="error")(a, b)
+    assert_bitwise_equal(np.asarray(per_device), virtual)
+    assert_bitwise_equal(np.asarray(gathered), plain(A, B))
 
 
 def test_explicit_sharding():

@@ -14,7 +14,7 @@ from jax.extend.core import JaxprEqn
 
 from mmaemu_jax.contraction import Contraction
 from mmaemu_jax.errors import message
-from mmaemu_jax.transforms.flow import Atom, Flow
+from mmaemu_jax.transforms.flow import Atom, Flow, aval_of
 from mmaemu_jax.transforms.fp8_epilogues import Epilogue
 from mmaemu_jax.transforms.fp8_operands import REARRANGEMENTS, TRANSPARENT
 
@@ -77,6 +77,11 @@ class Spread:
     taken: DeviceSum | None = None
     left: DeviceSum | None = None
 
+    @property
+    def is_reduced_first(self) -> bool:
+        """Partial results are reduced before anything else is done with them."""
+        return self.parts > 1 and self.taken is None
+
     def own_k(self, k: int) -> int:
         """The K of each GEMM."""
         return k * self.gathered // self.parts
@@ -98,7 +103,20 @@ def spread_contraction(
         size = math.prod(mesh.shape.get(axis, 1) for axis in contraction.axes)
         return Spread(contraction, parts=size if _is_local(contraction) else 1)
     # Inside a shard_map over these axes the K of a dot that no sum follows is whole.
-    return Spread(dataclasses.replace(contraction, axes=()))
+    size = math.prod(mesh.shape[axis] for axis in _axes_in_types(dot))
+    parts = size if _is_local(contraction) else 1
+    return Spread(dataclasses.replace(contraction, axes=()), parts=parts)
+
+
+def _axes_in_types(dot: JaxprEqn) -> tuple[str, ...]:
+    """The mesh axes over which the types of both operands spread K (explicit sharding)."""
+    contracting, _ = dot.params["dimension_numbers"]
+    per_operand = []
+    for atom, dims in zip(dot.invars, contracting, strict=True):
+        spec = tuple(aval_of(atom).sharding.spec)
+        entry = spec[dims[-1]] if dims and dims[-1] < len(spec) else None
+        per_operand.append((entry,) if isinstance(entry, str) else entry)
+    return per_operand[0] if all(per_operand) else ()
 
 
 def _summed(total: DeviceSum, size: int, contraction: Contraction) -> Spread | ValueError:

@@ -112,12 +112,13 @@ def _planned(
     if options.use_fast_accum is not None:
         gemm = dataclasses.replace(gemm, accumulate="fast" if options.use_fast_accum else "slow")
     epilogue = _epilogue(flow, dot, a, b, gemm, options)
-    if epilogue.fp8 is not None:
-        gemm = dataclasses.replace(gemm, out_dtype=epilogue.fp8)
     spread = spread_contraction(flow, dot, epilogue, options.contraction)
     if isinstance(spread, Exception):
         return Refusal(str(spread), spread)
-    gemm = dataclasses.replace(gemm, K=spread.own_k(gemm.K))
+    if spread.is_reduced_first and epilogue.absorbed:
+        epilogue = Epilogue(note="nothing is folded: the partial results are reduced before")
+    out_dtype = gemm.out_dtype if epilogue.fp8 is None else epilogue.fp8
+    gemm = dataclasses.replace(gemm, K=spread.own_k(gemm.K), out_dtype=out_dtype)
     padded = _aligned(gemm.M), _aligned(gemm.N), _aligned(gemm.K)
     m, n, k = padded
     aligned = dataclasses.replace(gemm, M=m, N=n, K=k)
