@@ -5,9 +5,10 @@ CMAKE ?= cmake
 MAKEFLAGS += --no-print-directory
 JOBS ?= 2
 SANITIZE ?= OFF
+SITE ?= build/site
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize cuda exhaustive demo
+.PHONY: help lint format test native sanitize cuda exhaustive demo docs
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
@@ -17,6 +18,7 @@ help:
 	@echo "cuda        compile the host and device headers with nvcc"
 	@echo "exhaustive  every input of every rounding, the large agreement matrix (hours)"
 	@echo "demo        replay recorded projections bit for bit"
+	@echo "docs        build the documentation site (pip install '.[docs]') into $(SITE)"
 
 lint:
 	$(PYTHON) -m ruff check .
@@ -50,3 +52,6 @@ exhaustive:
 
 demo:
 	$(PYTHON) -m mmaemu_jax demo
+
+docs:
+	$(PYTHON) -m sphinx -q -W --keep-going -b html docs $(SITE)
