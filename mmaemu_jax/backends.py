@@ -24,9 +24,9 @@ class BackendStatus:
 
 
 def backends_status() -> tuple[BackendStatus, ...]:
-    """Every backend of this build, fastest CPU kernel first. All usable ones give the same bits (R24).
+    """Every backend of this build, fastest CPU kernel first. Usable ones agree in every bit (R24).
 
-    The SIMD kernels are ``cpu:avx512`` and ``cpu:avx2`` on x86-64, ``cpu:neon`` on AArch64.
+    SIMD kernels are ``cpu:avx512`` and ``cpu:avx2`` on x86-64, ``cpu:neon`` on AArch64.
     """
     cpu = [BackendStatus(f"cpu:{name}", ok, why) for name, ok, why in _native.cpu_targets()]
     return (
