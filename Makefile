@@ -45,7 +45,7 @@ native:
 sanitize:
 	$(MAKE) native BUILD=$(BUILD)-sanitize CMAKE="$(CMAKE)" SANITIZE=ON
 
-# QEMU is 10 to 30 times slower than a processor; `make neon ALL_CASES=1` runs what `make native` does.
+# QEMU is slow, so fewer cases of every kind; `make neon ALL_CASES=1` runs what `make native` does.
 neon:
 	$(MAKE) native BUILD=$(BUILD)-neon CMAKE="$(CMAKE)" TOOLCHAIN=csrc/aarch64-linux-gnu.cmake \
 	  FEWER_CASES=$(if $(ALL_CASES),OFF,ON)
