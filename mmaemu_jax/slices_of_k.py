@@ -151,15 +151,21 @@ def _bits(x: jax.Array) -> jax.Array:
 
 def _gathered(x: jax.Array, axes: tuple[str, ...], *, axis: int) -> jax.Array:
     """Every device's x, concatenated in rank order along ``axis``, on every device."""
-    every = lax.all_gather(_bits(x), axes, axis=axis, tiled=True, to="invarying")
+    to = "invarying" if all(map(_types_tell, axes)) else "varying"
+    every = lax.all_gather(_bits(x), axes, axis=axis, tiled=True, to=to)
     return lax.bitcast_convert_type(every, x.dtype)
+
+
+def _types_tell(axis: str) -> bool:
+    """Whether types say what varies over ``axis``: not under vmap, nor with check_vma=False."""
+    return axis in jax.typeof(lax.axis_index(axis)).manual_axis_type.varying
 
 
 def _check_varying(function: str, axes: tuple[str, ...], a, b) -> None:
     """Refuses an operand that is the same on every device of an axis, where types tell."""
     for axis in axes:
-        if axis not in jax.typeof(lax.axis_index(axis)).manual_axis_type.varying:
-            continue  # a shard_map with check_vma=False, whose types do not tell
+        if not _types_tell(axis):
+            continue
         for name, x in (("a", a), ("b", b)):
             if axis not in jax.typeof(x).manual_axis_type.varying:
                 raise ValueError(

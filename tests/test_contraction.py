@@ -112,6 +112,14 @@ def test_batches(mesh):
     assert_bitwise_equal(vmapped(a, scales[0]), virtual)
 
 
+def test_an_axis_of_vmap():
+    how = per_device(axes="ranks")
+    local = jax.vmap(lambda a, b: gemm(a, b, contraction=how), axis_name="ranks")
+    y = local(np.stack(slices(A)), np.stack(slices(B)))
+    desired = gemm(A, B, contraction=per_device(parts=RANKS))
+    assert_bitwise_equal(y, np.broadcast_to(desired, y.shape))
+
+
 def test_not_a_number(mesh):
     """A NaN of one rank reaches every device, canonical."""
     a = A.copy()

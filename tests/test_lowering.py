@@ -37,6 +37,18 @@ def scan_over_weights(x, weights):
     return jax.lax.scan(lambda x, w: (x, matmul(x, w.T)), x, weights)[1]
 
 
+def in_a_branch(x, w):
+    either = jax.lax.abs, jax.lax.neg
+    return jax.lax.cond(x[0, 0] > 0, *(lambda x, w, f=f: f(matmul(x, w.T)) for f in either), x, w)
+
+
+def in_a_loop(x, w):
+    def body(state):
+        return state[0] + 1, matmul(x, w.T)[0]
+
+    return jax.lax.while_loop(lambda s: s[0] < 2, body, (0, np.zeros(N, np.float32)))[1]
+
+
 def nested(x, w):
     return jax.vmap(jax.vmap(lambda x: matmul(x, w.T)))(x)
 
@@ -57,6 +69,9 @@ def nested(x, w):
             jax.vmap(lambda x, w: matmul(x, w.T), (None, 0)), (A, WEIGHTS), id="vmap, only w mapped"
         ),
         pytest.param(nested, (X[None], W), id="nested vmap"),
+        pytest.param(jax.checkpoint(lambda x, w: matmul(x, w.T)), (A, W), id="checkpoint"),
+        pytest.param(in_a_branch, (A, W), id="branch of cond"),
+        pytest.param(in_a_loop, (A, W), id="body of while_loop"),
         pytest.param(scan_over_rows, (X, W), id="scan body, w from outside"),
         pytest.param(scan_over_weights, (A, WEIGHTS), id="scan body, w scanned"),
     ],

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import mmaemu_jax as mj
+from mmaemu_jax import partition, primitive
 from mmaemu_jax.accumulate import AccumulationPlan
 from mmaemu_jax.errors import UnsupportedFeatureError
 from mmaemu_jax.formats import E4M3
@@ -247,6 +248,22 @@ def test_what_jax_refuses_where_it_has_to_name_the_devices(mesh):
     operands = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=abstract) for x in ONE_GEMM[:2]]
     with pytest.raises(ValueError, match="AbstractMesh cannot be used"):
         jax.jit(gemm).trace(*operands).lower(lowering_platforms=("cpu",))
+
+
+def test_without_jax_s_private_name(mesh, monkeypatch):
+    """A release that lacks it partitions nothing, and returns the same bits."""
+    requiring = partition.prim_requires_devices_during_lowering
+    assert requiring is not None, "this JAX needs another way to be asked for devices"
+    monkeypatch.setattr(partition, "prim_requires_devices_during_lowering", None)
+    requiring.discard(primitive.scaled_mm_p)
+    try:
+        partition.request_devices(primitive.scaled_mm_p)
+        operands = place(mesh, ONE_GEMM, (P("x"), P("y"), *REPLICATED))
+        y, hlo = run(lambda *operands: gemm(*operands), operands)
+    finally:
+        requiring.add(primitive.scaled_mm_p)
+    assert "all-gather" in collectives(hlo)
+    assert_bitwise_equal(y, gemm(*ONE_GEMM))
 
 
 def test_on_another_device():
