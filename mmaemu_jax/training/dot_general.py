@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,9 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from mmaemu_jax.arguments import dtype_argument, name_argument
+from mmaemu_jax.arguments import dtype_argument, name_argument, unknown_option
 from mmaemu_jax.backends import check_backend
 from mmaemu_jax.call import array_operand
+from mmaemu_jax.contraction import (
+    Contraction,
+    ContractionArgument,
+    Mode,
+    contraction_argument,
+)
 from mmaemu_jax.errors import message
 from mmaemu_jax.platforms import Profile, SplitArgument, parse_splitk, profile_argument
 from mmaemu_jax.training.cast import Fp8Tensor, cast
@@ -38,6 +45,7 @@ def fp8_dot_general(
     profile: str | Profile | None = None,
     splitk: SplitArgument = "auto_or_unsplit",
     backend: str = "auto",
+    contraction: Mode | Mapping[str, ContractionArgument] = "gather",
 ) -> jax.Array:
     """``lax.dot_general`` as a framework's FP8 layer computes it, with that layer's gradients.
 
@@ -58,6 +66,9 @@ def fp8_dot_general(
         profile: whose GEMMs; None is the recipe's.
         splitk, backend: as in :func:`mmaemu_jax.scaled_mm`, but for the default, which assumes
             an unknown split to be 1 and warns.
+        contraction: what happens where the contracted dimension of a GEMM is spread over
+            devices: a mode for all three GEMMs, or a mapping from "fprop", "dgrad" and "wgrad"
+            to a mode or a :class:`mmaemu_jax.Contraction`; "gather" for those it leaves out.
 
     Returns:
         What ``lax.dot_general`` returns, in the preferred dtype.
@@ -78,7 +89,7 @@ def fp8_dot_general(
     platform = profile_argument(FUNCTION, known.profile if profile is None else profile)
     parse_splitk(FUNCTION, splitk, platform)
     _check_state(known, state)
-    options = GemmOptions(known, platform, splitk, backend)
+    options = GemmOptions(known, platform, splitk, backend, _contractions(contraction))
     call = _Call(options, layout, out_dtype, lhs.dtype, rhs.dtype)
     return _dot(call, lhs, rhs, state)
 
@@ -148,6 +159,24 @@ def _check_state(recipe: Recipe, state) -> None:
                     ["pass state=mmaemu_jax.training.init_state(recipe)"],
                 )
             )
+
+
+def _contractions(value) -> tuple[tuple[str, Contraction], ...]:
+    if not isinstance(value, Mapping):
+        how = contraction_argument(FUNCTION, value)
+        if how.axes or how.parts > 1:
+            raise ValueError(
+                message(
+                    f"{FUNCTION}: each GEMM contracts another dimension: say which one {how} is "
+                    "for.",
+                    ["contraction={'wgrad': Contraction(...)} for the weights' gradient"],
+                )
+            )
+        value = dict.fromkeys(GEMM_TENSORS, how)
+    for name in value:
+        if name not in GEMM_TENSORS:
+            raise unknown_option(FUNCTION, "GEMM in contraction", name, GEMM_TENSORS)
+    return tuple((name, contraction_argument(FUNCTION, how)) for name, how in value.items())
 
 
 def _is_delayed(recipe: Recipe, tensor: str) -> bool:
