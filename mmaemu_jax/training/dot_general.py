@@ -23,7 +23,7 @@ from mmaemu_jax.contraction import (
 from mmaemu_jax.errors import message
 from mmaemu_jax.platforms import Profile, SplitArgument, parse_splitk, profile_argument
 from mmaemu_jax.training.cast import Fp8Tensor, cast
-from mmaemu_jax.training.gemms import GemmOptions, fp8_gemm, wide_gemm
+from mmaemu_jax.training.gemms import GemmOptions, check_dimensions, fp8_gemm, wide_gemm
 from mmaemu_jax.training.layout import Layout, make_layout
 from mmaemu_jax.training.recipe import GEMM_TENSORS, Recipe
 from mmaemu_jax.training.recipes import recipe_argument
@@ -232,6 +232,7 @@ def _dot(call: _Call, lhs, rhs, state):
 def _forward(call: _Call, lhs, rhs, state, gemms: tuple[str, ...]):
     """The result, and each operand as a pair: in FP8 and as it is, where ``gemms`` need it."""
     layout = call.layout
+    check_dimensions(call.recipe, gemms, layout.mnk)
     tensors = {}
     for name, matrix in (("lhs", layout.lhs_matrix(lhs)), ("rhs", layout.rhs_matrix(rhs))):
         in_fp8, as_it_is = call.needs(name, *gemms)

@@ -13,6 +13,7 @@ from jax import lax
 
 from mmaemu_jax.api import scaled_mm
 from mmaemu_jax.contraction import Contraction, contract
+from mmaemu_jax.errors import ReferenceRejectsError, message
 from mmaemu_jax.platforms import Profile, SplitArgument
 from mmaemu_jax.training.cast import Fp8Tensor, folded_scale, scale_output
 from mmaemu_jax.training.recipe import GEMM_TENSORS, Gemm, Recipe
@@ -61,6 +62,33 @@ def fp8_gemm(options: GemmOptions, name: str, tensors: dict[str, Fp8Tensor], out
         return _call(options, name, left, right, rounded_to).astype(out_dtype)
     swapped = _call(options, name, _flipped(right), _flipped(left), rounded_to)
     return jnp.swapaxes(swapped, -1, -2).astype(out_dtype)
+
+
+def check_dimensions(recipe: Recipe, names: tuple[str, ...], mnk: tuple[int, int, int]) -> None:
+    """Refuses dimensions of FP8 GEMMs that the framework refuses, before the first one runs.
+
+    Raises:
+        ReferenceRejectsError: a contracted or column dimension is not a multiple of 16.
+    """
+    if recipe.padding != "refuse" or math.prod(mnk) == 0:
+        return
+    m, n, k = mnk
+    for name in names:
+        gemm, rows = recipe.gemm(name), {"fprop": (m, n), "dgrad": (m, k), "wgrad": (k, n)}[name]
+        columns = rows[1 if gemm.operands[0] == _ROWS_OF[name] else 0]
+        contracted = {"fprop": k, "dgrad": n, "wgrad": m}[name]
+        if gemm.fp8 and (contracted % PADDED_TO or columns % PADDED_TO):
+            raise ReferenceRejectsError(
+                message(
+                    f"fp8_dot_general: the {name} of lhs [{m}, {k}] and rhs [{k}, {n}] contracts "
+                    f"{contracted} elements to rows of {columns}, which must be multiples of "
+                    f"{PADDED_TO}.",
+                    [
+                        "pad with zeros and slice the result",
+                        "dataclasses.replace(recipe, padding='zeros')",
+                    ],
+                )
+            )
 
 
 def wide_gemm(gemm: Gemm, name: str, tensors: dict[str, jax.Array], out_dtype) -> jax.Array:
