@@ -1,6 +1,7 @@
 """Training with a GPU's FP8 numerics: dot_general with gradients, recipes, scaling, state."""
 
 from mmaemu_jax.training.dot_general import fp8_dot_general as fp8_dot_general
+from mmaemu_jax.training.einsum import fp8_einsum as fp8_einsum
 from mmaemu_jax.training.recipe import Gemm as Gemm
 from mmaemu_jax.training.recipe import Quantization as Quantization
 from mmaemu_jax.training.recipe import Recipe as Recipe

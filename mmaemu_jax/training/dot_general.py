@@ -40,6 +40,7 @@ def fp8_dot_general(
     precision=None,
     preferred_element_type=None,
     *,
+    out_sharding=None,
     recipe: str | Recipe,
     state: Fp8State | None = None,
     profile: str | Profile | None = None,
@@ -60,6 +61,7 @@ def fp8_dot_general(
         dimension_numbers: as for ``lax.dot_general``.
         precision: must be None: the recipe says how to accumulate.
         preferred_element_type: float32, bfloat16 or float16; None is the operands' own.
+        out_sharding: must be None.
         recipe: a name (:func:`list_recipes`) or a :class:`Recipe`.
         state: of a recipe with delayed scaling (:func:`init_state`), else None. Its gradient is
             the state after the step (:func:`apply_state`).
@@ -81,7 +83,7 @@ def fp8_dot_general(
     """
     known = recipe_argument(FUNCTION, recipe)
     lhs, rhs = _operand("lhs", lhs), _operand("rhs", rhs)
-    _check_precision(precision)
+    _check_unused(precision, out_sharding)
     layout = make_layout(lhs, rhs, dimension_numbers)
     out_dtype = _out_dtype(lhs, rhs, preferred_element_type)
     name_argument(FUNCTION, "backend", backend)
@@ -106,13 +108,21 @@ def _operand(name: str, value) -> jax.Array:
     return jnp.asarray(value)
 
 
-def _check_precision(precision) -> None:
+def _check_unused(precision, out_sharding) -> None:
     if precision is not None:
         raise ValueError(
             message(
                 f"{FUNCTION}: precision must be None, got {precision!r}: the recipe says how each "
                 "GEMM accumulates.",
                 ["dataclasses.replace(recipe, fprop=Gemm(('lhs', 'rhs'), use_fast_accum=False))"],
+            )
+        )
+    if out_sharding is not None:
+        raise ValueError(
+            message(
+                f"{FUNCTION}: out_sharding must be None, got {out_sharding!r}: the result is "
+                "sharded as the operands are.",
+                ["jax.sharding.reshard(result, ...)"],
             )
         )
 
