@@ -44,7 +44,8 @@ def a_state(recipe=DELAYED, seed=0):
     """A state after some steps."""
     rng = np.random.default_rng(seed)
     return jax.tree.map(
-        lambda x: jnp.asarray(rng.uniform(0.5, 2, x.shape), jnp.float32), training.init_state(recipe)
+        lambda x: jnp.asarray(rng.uniform(0.5, 2, x.shape), jnp.float32),
+        training.init_state(recipe),
     )
 
 
@@ -79,7 +80,8 @@ def test_sharded_jit(plain, mesh, spec):
     x, y = ("x" if "m" in spec else None), ("y" if "n" in spec else None)
     specs = (P(x, None), P(None, y), P(x, y), P())
     placed = [
-        jax.device_put(value, NamedSharding(mesh, s)) for value, s in zip(operands, specs, strict=True)
+        jax.device_put(value, NamedSharding(mesh, s))
+        for value, s in zip(operands, specs, strict=True)
     ]
     assert_bitwise_equal(jax.jit(functools.partial(run, recipe=DELAYED))(*placed), want)
 
@@ -141,10 +143,10 @@ def test_scan_over_layers():
 # ------------------------------------------------------------------------------------- shard_map
 
 
-def data_parallel(mesh, recipe, state_spec=P(), **options):
+def data_parallel(mesh, recipe, **options):
     """lhs and grad spread over "x" by rows; weights the same everywhere."""
-    specs = (P("x"), P(), P("x"), state_spec)
-    out_specs = (P("x"), (P("x"), P(), state_spec))
+    specs = (P("x"), P(), P("x"), P())
+    out_specs = (P("x"), (P("x"), P(), P()))
     local = functools.partial(run, recipe=recipe, **options)
     return jax.jit(jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=out_specs))
 
@@ -212,7 +214,9 @@ def test_contraction_of_the_weights_gradient(mesh):
     )
     by_mesh = mj.Contraction("per_device", axes=("x",))
     virtual = {"wgrad": mj.Contraction("per_device", parts=2)}
-    _, (_, on_mesh, _) = data_parallel(mesh, recipe, contraction={"wgrad": by_mesh})(*operands, None)
+    _, (_, on_mesh, _) = data_parallel(mesh, recipe, contraction={"wgrad": by_mesh})(
+        *operands, None
+    )
     program = functools.partial(run, recipe=CURRENT)
     _, (_, on_one, _) = jax.jit(functools.partial(program, contraction=virtual))(*operands, None)
     assert_bitwise_equal(on_mesh, on_one)

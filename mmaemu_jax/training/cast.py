@@ -108,9 +108,8 @@ def _round_to(dtype: np.dtype, bits: jax.Array) -> jax.Array:
 
 
 def scale_output(y: jax.Array, scale: jax.Array) -> jax.Array:
-    """RN(y * scale) in y's dtype, where ``scale`` (float32 []) is rounded to that dtype first."""
-    factor = _apart(_round_to(y.dtype, _uint32(scale)))
-    product = multiply_float32(float32_bits(y), jnp.broadcast_to(factor, y.shape))
+    """RN(y * scale) in y's dtype, for a ``scale`` (float32 []) that this dtype holds."""
+    product = multiply_float32(float32_bits(y), _apart(_uint32(scale)))
     if y.dtype == _FLOAT32:
         return _float32(product)
     return lax.bitcast_convert_type(round_to_half(product, y.dtype), y.dtype)
