@@ -14,7 +14,6 @@ from training_oracles import te_update
 
 import mmaemu_jax as mj
 from mmaemu_jax.formats import E4M3, E5M2, format_named
-from mmaemu_jax.quantize import multiply_float32
 from mmaemu_jax.testing import assert_bitwise_equal
 from mmaemu_jax.training import Quantization, ScaleState, Scaling, get_recipe
 from mmaemu_jax.training.cast import cast, folded_scale, scale_output
@@ -85,8 +84,9 @@ def test_division_is_rounded_once():
     with np.errstate(all="ignore"):
         quotient = x.view(np.float32) / y.view(np.float32)
     want = canonical_float32(quotient.view(np.uint32))
-    assert_bitwise_equal(np.asarray(divide_float32(jnp.asarray(x), jnp.asarray(y))), want)
-    assert_bitwise_equal(np.asarray(jax.jit(jax.vmap(divide_float32))(x, y)), want)
+    assert_bitwise_equal(np.asarray(jax.jit(divide_float32)(x, y)), want)
+    with jax.disable_jit():
+        assert_bitwise_equal(np.asarray(divide_float32(jnp.asarray(x), jnp.asarray(y))), want)
 
 
 def test_amax_of_many_elements():
@@ -259,9 +259,3 @@ def test_formats_are_names_or_dtypes():
         Quantization("e3m4")
     with pytest.raises(TypeError, match="scaling must be Scaling"):
         Quantization("e4m3", None)
-
-
-def test_products_of_scales_are_rounded_once():
-    x, y = (np.float32(v) for v in (0.1, 3.7))
-    got = multiply_float32(*(jnp.asarray(v.view(np.uint32)) for v in (x, y)))
-    assert int(got) == int((x * y).view(np.uint32))

@@ -14,7 +14,7 @@ from training_cases import Case
 import mmaemu_jax as mj
 from mmaemu_jax import training
 from mmaemu_jax.testing import assert_bitwise_equal
-from mmaemu_jax.training import fp8_dot_general
+from mmaemu_jax.training import Quantization, Scaling, fp8_dot_general
 
 DENSE = Case("mk", "kn", {"m": 64, "k": 32, "n": 64})
 DELAYED = training.te_pytorch(history_length=4)
@@ -202,29 +202,28 @@ def test_a_state_for_each_device(mesh):
 
 
 def test_contraction_of_the_weights_gradient(mesh):
-    """A mesh, a virtual mesh and the two GEMMs by hand."""
+    """A mesh, a virtual mesh, and the whole K gathered; without scales, which amax_axes share."""
     operands = DENSE.operands(jnp.bfloat16, seed=2)
-    everywhere = dataclasses.replace(CURRENT.lhs.scaling, amax_axes=("x",))
-    recipe = dataclasses.replace(
-        CURRENT,
-        **{
-            t: dataclasses.replace(CURRENT.quantization(t), scaling=everywhere)
-            for t in ("lhs", "grad")
-        },
-    )
-    by_mesh = mj.Contraction("per_device", axes=("x",))
-    virtual = {"wgrad": mj.Contraction("per_device", parts=2)}
-    _, (_, on_mesh, _) = data_parallel(mesh, recipe, contraction={"wgrad": by_mesh})(
-        *operands, None
-    )
-    program = functools.partial(run, recipe=CURRENT)
-    _, (_, on_one, _) = jax.jit(functools.partial(program, contraction=virtual))(*operands, None)
-    assert_bitwise_equal(on_mesh, on_one)
-    _, (_, whole, _) = jax.jit(program)(*operands, None)
-    assert np.any(np.asarray(whole) != np.asarray(on_one))
-    gathered = mj.Contraction("gather", axes=("x",))
-    _, (_, got, _) = data_parallel(mesh, recipe, contraction={"wgrad": gathered})(*operands, None)
-    assert_bitwise_equal(got, whole)
+    unit = {
+        t: Quantization(CURRENT.quantization(t).format, Scaling(timing="unit"))
+        for t in ("lhs", "rhs", "grad")
+    }
+    recipe = dataclasses.replace(CURRENT, **unit)
+    program = functools.partial(run, recipe=recipe)
+
+    def on_the_mesh(mode):
+        how = {"wgrad": mj.Contraction(mode, axes=("x",))}
+        return data_parallel(mesh, recipe, contraction=how)(*operands, None)[1][1]
+
+    def on_one_device(mode):
+        how = {"wgrad": mj.Contraction(mode, parts=2)}
+        return jax.jit(functools.partial(program, contraction=how))(*operands, None)[1][1]
+
+    whole = jax.jit(program)(*operands, None)[1][1]
+    virtual = on_one_device("per_device")
+    assert_bitwise_equal(on_the_mesh("per_device"), virtual)
+    assert np.any(np.asarray(whole) != np.asarray(virtual))
+    assert_bitwise_equal(on_the_mesh("gather"), whole)
     refused = {"wgrad": mj.Contraction("error", parts=2)}
     with pytest.raises(ValueError, match=r"fp8_dot_general \(wgrad\): K is spread over a virtual"):
-        run(*operands, None, recipe=CURRENT, contraction=refused)
+        run(*operands, None, recipe=recipe, contraction=refused)
