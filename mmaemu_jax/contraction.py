@@ -25,7 +25,7 @@ from mmaemu_jax.backends import check_backend
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import format_of
 from mmaemu_jax.notices import issue
-from mmaemu_jax.operands import fp8_operand
+from mmaemu_jax.operands import float32_array, fp8_operand
 from mmaemu_jax.plan import plan_gemm
 from mmaemu_jax.platforms import Profile, SplitArgument, SplitQuery, parse_splitk, profile_argument
 from mmaemu_jax.reduction import REDUCE_DTYPES
@@ -203,7 +203,15 @@ def contracted_gemm(
     platform = profile_argument(function, profile)
     request = parse_splitk(function, splitk, platform)
     check_backend(function, backend)
-    rest = [x for x in (scale_a, scale_b, scale_result) if x is not None]
+    if not 2 <= a.ndim == b.ndim or a.shape[-1] != b.shape[-1]:
+        raise ValueError(
+            message(
+                f"{function}: a and b must be (*L, M, K) and (*L, N, K), got shapes {a.shape} and "
+                f"{b.shape}.",
+                ["b is [N, K]: swap the last two dimensions of a [K, N] operand"],
+            )
+        )
+    scales = [float32_array(x) for x in (scale_a, scale_b, scale_result) if x is not None]
 
     def gemm(a, b, *scales):
         query = SplitQuery(
@@ -232,5 +240,5 @@ def contracted_gemm(
             backend=backend,
         )
 
-    arrays = map(jnp.asarray, (a, b, *rest))
+    arrays = (jnp.asarray(a), jnp.asarray(b), *scales)
     return contract(gemm, *arrays, contraction=contraction, function=function)

@@ -1,7 +1,8 @@
 """The one primitive, ``mmaemu_scaled_mm``: abstract evaluation, lowering, batching, refusal of AD.
 
-Only this module touches JAX's internals (jax.extend, jax.interpreters, jax.ffi), but for jaxprs,
-which transforms/ reads. The primitive computes a whole FP8 GEMM, scales and output dtype included:
+Only this module, and partition.py below it, touch JAX's internals (jax.extend, jax.interpreters,
+jax.ffi), but for jaxprs, which transforms/ reads. The primitive computes a whole FP8 GEMM, scales
+and output dtype included:
 
     operands  a (*L, M, K), b (*L, N, K) or (*L, K, N), scale_a (*L), scale_b (*L),
               [scale_result (*L)], [c (*L, M, N)]
@@ -233,7 +234,10 @@ def _lower_to_kernel(ctx, a, b, *rest, params: GemmParams):
 
 
 def _lower_in_parts(ctx, a, b, *rest, params: GemmParams):
-    """A program that the compiler partitions: each device binds the primitive on its part."""
+    """A program that the compiler partitions: each device runs the primitive on its part (R24).
+
+    A transpose of b is seen here: inside the parts b is an argument.
+    """
     b, params = _without_transpose(b, params)
     shapes = [x.shape for x in ctx.avals_in]
     shapes[1] = tuple(mlir.ir.RankedTensorType(b.type).shape)

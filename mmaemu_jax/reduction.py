@@ -4,7 +4,7 @@ XLA flushes subnormal float32 and may contract or elide float operations, none o
 an integer (R26).
 """
 
-from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,25 +19,38 @@ _FLOAT32, _BFLOAT16 = np.dtype(np.float32), np.dtype(jnp.bfloat16)
 REDUCE_DTYPES = (_FLOAT32, _BFLOAT16)
 
 
-def sum_in_order(parts: Sequence[jax.Array], reduce_dtype: np.dtype) -> jax.Array:
+@partial(jax.jit, static_argnames="reduce_dtype")
+def sum_in_order(parts: jax.Array, reduce_dtype: np.dtype) -> jax.Array:
     """((p0 + p1) + p2) + ... , every part and every sum rounded to ``reduce_dtype`` (RNE).
 
     Args:
-        parts: at least one array of float32, bfloat16 or float16, all alike.
+        parts: float32, bfloat16 or float16 (P, ...), P at least 1.
         reduce_dtype: float32 or bfloat16.
 
     Returns:
-        The sum rounded once more, to the dtype of the parts; NaN is canonical (R19).
+        (...), the sum rounded once more, to the dtype of the parts; NaN is canonical (R19).
     """
-    dtype = np.dtype(parts[0].dtype)
-    terms = [_rounded(float32_bits(p), reduce_dtype) for p in parts]
-    total = terms[0]
-    for term in terms[1:]:
+    dtype = np.dtype(parts.dtype)
+    terms = _rounded(float32_bits(parts), reduce_dtype)
+
+    def add(state, term):
         # For bfloat16 the second rounding is that of the exact sum: 24 >= 2 * 8 + 2 bits.
-        total = _rounded(add_float32(total, term), reduce_dtype)
+        total = _rounded(add_float32(state[0], term), reduce_dtype)
+        return (total, _result_bits(total, dtype)), None
+
+    # -0 + x is x. The result's bits leave the loop as they are: where XLA:CPU fuses the rounding to
+    # bfloat16 with the bitcast, it computes in float32 and rewrites NaN.
+    minus_zero = (terms[0] & 0) | np.uint32(1 << 31)
+    start = minus_zero, _result_bits(minus_zero, dtype)
+    (_, bits), _ = lax.scan(add, start, terms)
+    return lax.bitcast_convert_type(bits, dtype)
+
+
+def _result_bits(total: jax.Array, dtype: np.dtype) -> jax.Array:
+    """float32 bits of a sum as bits of ``dtype``; NaN is canonical."""
     if dtype == _FLOAT32:
-        return lax.bitcast_convert_type(_canonical(total), jnp.float32)
-    return lax.bitcast_convert_type(round_to_half(total, dtype), dtype)
+        return jnp.where(_magnitude(total) > _f64.F32_INF, jnp.uint32(_f64.F32_NAN), total)
+    return round_to_half(total, dtype)
 
 
 def add_float32(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -82,7 +95,3 @@ def _rounded(bits: jax.Array, dtype: np.dtype) -> jax.Array:
     if dtype == _FLOAT32:
         return bits
     return round_to_half(bits, dtype).astype(jnp.uint32) << 16
-
-
-def _canonical(bits: jax.Array) -> jax.Array:
-    return jnp.where(_magnitude(bits) > _f64.F32_INF, jnp.uint32(_f64.F32_NAN), bits)

@@ -48,7 +48,8 @@ def result_sharding(
 
 
 def _common_mesh(operands: Sequence[ShapedArray]):
-    meshes = {x.sharding.mesh for x in operands if not x.sharding.mesh.empty}
+    """The mesh that specs refer to; JAX itself compares meshes whose axes are not explicit."""
+    meshes = {x.sharding.mesh for x in operands if any(tuple(x.sharding.spec))}
     if len(meshes) > 1:
         raise _error(f"operands are on different meshes: {sorted(map(str, meshes))}", _RESHARD)
     return next(iter(meshes), operands[0].sharding.mesh)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -113,7 +114,7 @@ def over_axes(
         partial = gemm(a, b, *rest)
         _check_reducible(function, partial)
         every = _gathered(partial[None], axes, axis=0)
-        return sum_in_order([every[i] for i in range(every.shape[0])], reduce_dtype)
+        return sum_in_order(every, reduce_dtype)
 
     return local
 
@@ -139,22 +140,32 @@ def over_parts(
     slices = [slice(i * own, (i + 1) * own) for i in range(parts)]
     partials = [gemm(a[..., s], b[..., s], *rest) for s in slices]
     _check_reducible(function, partials[0])
-    return sum_in_order(partials, reduce_dtype)
+    every = lax.bitcast_convert_type(jnp.stack([_bits(p) for p in partials]), partials[0].dtype)
+    return sum_in_order(every, reduce_dtype)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    """``x`` as integers: XLA may rewrite the NaN of floats that it copies."""
+    return lax.bitcast_convert_type(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))
 
 
 def _gathered(x: jax.Array, axes: tuple[str, ...], *, axis: int) -> jax.Array:
     """Every device's x, concatenated in rank order along ``axis``, on every device."""
-    # As integers: XLA may rewrite the NaN of floats that it copies.
-    bits = lax.bitcast_convert_type(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))
-    every = lax.all_gather(bits, axes, axis=axis, tiled=True, to="invarying")
+    to = "invarying" if all(map(_types_tell, axes)) else "varying"
+    every = lax.all_gather(_bits(x), axes, axis=axis, tiled=True, to=to)
     return lax.bitcast_convert_type(every, x.dtype)
+
+
+def _types_tell(axis: str) -> bool:
+    """Whether types say what varies over ``axis``: not under vmap, nor with check_vma=False."""
+    return axis in jax.typeof(lax.axis_index(axis)).manual_axis_type.varying
 
 
 def _check_varying(function: str, axes: tuple[str, ...], a, b) -> None:
     """Refuses an operand that is the same on every device of an axis, where types tell."""
     for axis in axes:
-        if axis not in jax.typeof(lax.axis_index(axis)).manual_axis_type.varying:
-            continue  # a shard_map with check_vma=False, whose types do not tell
+        if not _types_tell(axis):
+            continue
         for name, x in (("a", a), ("b", b)):
             if axis not in jax.typeof(x).manual_axis_type.varying:
                 raise ValueError(
