@@ -24,7 +24,9 @@
 
 #include <cstdint>
 
+#include "cpu/generic_ops-inl.h"
 #include "cpu/packed_codes.h"
+#include "cpu/tally-inl.h"
 
 namespace mmaemu::cpu::MMAEMU_TARGET {
 
@@ -53,40 +55,18 @@ constexpr int64_t position_of(int64_t k) {
   return k - k % kPanel + k % 4 * Lanes::kFloats + k % kPanel / 4;
 }
 
-// The byte of column 4 j + q as an fp32 exponent field in lane j of vector q, and back.
+// The byte of column 4 j + q at an fp32 exponent field's place in lane j of vector q; the bits
+// around it are anything.
 template <int Q>
-Lanes::Words exponent_field(Lanes::Words bytes) {
-  const Lanes::Words mask = Lanes::broadcast(0x7F800000u);
-  if constexpr (Q == 3) return Lanes::and_(Lanes::template shift_right<1>(bytes), mask);
-  if constexpr (Q != 3) return Lanes::and_(Lanes::template shift_left<23 - 8 * Q>(bytes), mask);
-}
-template <int Q>
-Lanes::Words exponent_byte(Lanes::Words field) {
-  if constexpr (Q == 3) return Lanes::template shift_left<1>(field);
-  if constexpr (Q != 3) return Lanes::template shift_right<23 - 8 * Q>(field);
-}
-// The count in the byte of column 4 j + q as a dword in lane j of vector q.
-template <int Q>
-Lanes::Words count_word(Lanes::Words bytes) {
-  if constexpr (Q == 3) return Lanes::template shift_right<24>(bytes);
-  if constexpr (Q != 3) {
-    constexpr uint8_t kNone = 0x80;
-    static constexpr uint8_t kPattern[16] = {Q,      kNone, kNone, kNone, Q + 4, kNone,
-                                             kNone,  kNone, Q + 8, kNone, kNone, kNone,
-                                             Q + 12, kNone, kNone, kNone};
-    return Lanes::lookup_bytes(bytes, Lanes::repeat_part(kPattern));
-  }
-}
-
-// The start value 1.5 * 2^(E + kHeadroom) from E's exponent field.
-inline Lanes::Floats start_value(Lanes::Words field) {
-  constexpr uint32_t kUp = (uint32_t{kHeadroom} << 23) | 0x400000u;
-  return Lanes::floats(Lanes::add_words(field, Lanes::broadcast(kUp)));
+Lanes::Words at_exponent(Lanes::Words bytes) {
+  if constexpr (Q == 3) return Lanes::template shift_right<1>(bytes);
+  if constexpr (Q != 3) return Lanes::template shift_left<23 - 8 * Q>(bytes);
 }
 
 // A low-bit byte (sign in bit 7) below this, as signed bytes: negative and not on the grid.
+// `exponent` is the start values' field: E + kHeadroom.
 inline Lanes::Words inexact_negative_limit(Lanes::Words exponent) {
-  constexpr uint32_t kGridOffset = kFp32.bias + kFrac - 2 * kLowBias;
+  constexpr uint32_t kGridOffset = kFp32.bias + kHeadroom + kFrac - 2 * kLowBias;
   const Lanes::Words above_grid =
       Lanes::subtract_bytes_saturating(exponent, Lanes::broadcast(0x01010101u * kGridOffset));
   return Lanes::or_(Lanes::min_bytes(above_grid, Lanes::broadcast(0x01010101u * kLowLimit)),
@@ -110,11 +90,11 @@ class Block {
     for (int r = 0; r < kRows; ++r) {
       start(exponent[r], c + r * kPanel, sum[r], base[r]);
     }
-    Words counts[kRows];
-    count_inexact_negatives(a, b, k, exponent, counts);
+    Tally<Lanes, kNfma, kRows> inexact_negatives;
+    compare_low_bits(a, b, k, exponent, inexact_negatives);
     multiply_add(a, b, k, sum);
     for (int r = 0; r < kRows; ++r) {
-      finish(base[r], counts[r], sum[r], c + r * kPanel);
+      finish(base[r], inexact_negatives.counts(r), sum[r], c + r * kPanel);
     }
   }
 
@@ -137,7 +117,7 @@ class Block {
     }
   }
 
-  // Takes c into E, returns E's bytes, and starts the sums with the truncated c.
+  // Takes c into E, starts the sums with the truncated c and returns the start values' exponents.
   static void start(Words& exponent, const float* c, Floats (&sum)[4], Floats (&base)[4]) {
     const Words bytes = exponent;
     exponent = Lanes::zero();
@@ -149,22 +129,20 @@ class Block {
   template <int Q>
   static void start_one(Words bytes, Words& exponent, const float* c, Floats (&sum)[4],
                         Floats (&base)[4]) {
+    constexpr uint32_t kHalf = 0x400000u;
+    constexpr uint32_t kUp = uint32_t{kHeadroom} << 23;
     const Floats accumulator = Lanes::load_floats(c + Q * Lanes::kFloats);
-    const Words own = Lanes::and_(Lanes::bits(accumulator), Lanes::broadcast(0x7F800000u));
-    const Words field = Lanes::max_words(exponent_field<Q>(bytes), own);
-    exponent = Lanes::or_(exponent, exponent_byte<Q>(field));
-    base[Q] = start_value(field);
+    const Words aligned = larger_exponent<Lanes>(at_exponent<Q>(bytes), accumulator, kHalf);
+    base[Q] = Lanes::floats(Lanes::add_words(aligned, Lanes::broadcast(kUp)));
+    exponent = insert_exponent<Lanes, Q>(exponent, base[Q]);
     sum[Q] = Lanes::add_truncated(base[Q], accumulator);
   }
 
-  static void count_inexact_negatives(const PackedA& a, const PackedB& b, int64_t k,
-                                      const Words (&exponent)[kRows], Words (&counts)[kRows]) {
+  static void compare_low_bits(const PackedA& a, const PackedB& b, int64_t k,
+                               const Words (&exponent)[kRows], Tally<Lanes, kNfma, kRows>& tally) {
     const int64_t first = position_of(k);
     Words limit[kRows];
-    for (int r = 0; r < kRows; ++r) {
-      limit[r] = inexact_negative_limit(exponent[r]);
-      counts[r] = Lanes::zero();
-    }
+    for (int r = 0; r < kRows; ++r) limit[r] = inexact_negative_limit(exponent[r]);
     for (int j = 0; j < kNfma / 4; ++j) {
 #pragma GCC unroll 4
       for (int p = 0; p < 4; ++p) {
@@ -173,7 +151,7 @@ class Block {
         const Words column = Lanes::load(b.low + (k + i) * kPanel);
         for (int r = 0; r < kRows; ++r) {
           const Words row = Lanes::broadcast(a.low[r * a.stride + first + at]);
-          counts[r] = Lanes::count_less(counts[r], Lanes::add_bytes(row, column), limit[r]);
+          tally.add(r, static_cast<int>(i), Lanes::add_bytes(row, column), limit[r]);
         }
       }
     }
@@ -208,8 +186,7 @@ class Block {
   }
   template <int Q>
   static void finish_one(const Floats (&base)[4], Words counts, const Floats (&sum)[4], float* c) {
-    const Floats corrected =
-        Lanes::floats(Lanes::add_words(Lanes::bits(sum[Q]), count_word<Q>(counts)));
+    const Floats corrected = Lanes::floats(add_byte<Lanes, Q>(Lanes::bits(sum[Q]), counts));
     Lanes::store_floats(c + Q * Lanes::kFloats, Lanes::subtract_exact(corrected, base[Q]));
   }
 };

@@ -53,18 +53,24 @@ struct DecodedBytes {
     return Lanes::where_zero(magnitude, all_bytes(kLowZero), Lanes::or_(e, sign));
   }
 
-  // The values of bytes 4 j + q, in lanes j: the magnitude as an fp32 number with the same mantissa
-  // and exponent field, times the power of two that moves the bias. Both are exact.
+  // The values of bytes 4 j + q, in lanes j. y is the magnitude as if it were normal. Of a
+  // subnormal, y = 2^(emin - 1) (1 + f) stands for 2^emin f = 2 y - 2^emin, which is below y; of
+  // any other number, 2 y - 2^emin is not. No step has an fp32 subnormal for an operand: those are
+  // slow.
   template <int Q>
   Lanes::Floats values() const {
     constexpr int kShift = kFp32.mantissa_bits - kFormat.mantissa_bits;
-    constexpr uint32_t kMoveBias = static_cast<uint32_t>(2 * kFp32.bias - kFormat.bias) << 23;
+    constexpr uint32_t kMoveBias = static_cast<uint32_t>(kFp32.bias - kFormat.bias) << 23;
+    constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(kFp32.bias + kFormat.emin()) << 23;
     const Words one =
         Lanes::and_(Lanes::template shift_right<8 * Q>(magnitude), Lanes::broadcast(0x7F));
     const Words sign_bit =
         Lanes::and_(Lanes::template shift_left<24 - 8 * Q>(sign), Lanes::broadcast(0x80000000u));
-    const Words bits = Lanes::or_(Lanes::template shift_left<kShift>(one), sign_bit);
-    return Lanes::multiply_exact(Lanes::floats(bits), Lanes::floats(Lanes::broadcast(kMoveBias)));
+    const Lanes::Floats y = Lanes::floats(
+        Lanes::add_words(Lanes::template shift_left<kShift>(one), Lanes::broadcast(kMoveBias)));
+    const Lanes::Floats subnormal = Lanes::subtract_exact(
+        Lanes::add_nearest(y, y), Lanes::floats(Lanes::broadcast(kSmallestNormal)));
+    return Lanes::floats(Lanes::or_(Lanes::bits(Lanes::min_floats(y, subnormal)), sign_bit));
   }
 };
 
