@@ -55,12 +55,17 @@ constexpr int64_t position_of(int64_t k) {
   return k - k % kPanel + k % 4 * Lanes::kFloats + k % kPanel / 4;
 }
 
-// The byte of column 4 j + q at an fp32 exponent field's place in lane j of vector q; the bits
-// around it are anything.
+// 1.5 * 2^x in lane j from the exponent field of x in the byte of column 4 j + q.
 template <int Q>
-Lanes::Words at_exponent(Lanes::Words bytes) {
-  if constexpr (Q == 3) return Lanes::template shift_right<1>(bytes);
-  if constexpr (Q != 3) return Lanes::template shift_left<23 - 8 * Q>(bytes);
+Lanes::Floats start_value(Lanes::Words exponent) {
+  const Lanes::Words field = Lanes::broadcast(kFp32.infinity());
+  const Lanes::Words half = Lanes::broadcast(0x400000u);
+  if constexpr (Q == 3) {
+    return Lanes::floats(and_or<Lanes>(Lanes::template shift_right<1>(exponent), field, half));
+  } else {
+    return Lanes::floats(
+        and_or<Lanes>(Lanes::template shift_left<23 - 8 * Q>(exponent), field, half));
+  }
 }
 
 // A low-bit byte (sign in bit 7) below this, as signed bytes: negative and not on the grid.
@@ -117,25 +122,22 @@ class Block {
     }
   }
 
-  // Takes c into E, starts the sums with the truncated c and returns the start values' exponents.
+  // Takes c into E, makes it the start values' exponent E + kHeadroom, and starts the sums with the
+  // truncated c.
   static void start(Words& exponent, const float* c, Floats (&sum)[4], Floats (&base)[4]) {
-    const Words bytes = exponent;
-    exponent = Lanes::zero();
-    start_one<0>(bytes, exponent, c, sum, base);
-    start_one<1>(bytes, exponent, c, sum, base);
-    start_one<2>(bytes, exponent, c, sum, base);
-    start_one<3>(bytes, exponent, c, sum, base);
-  }
-  template <int Q>
-  static void start_one(Words bytes, Words& exponent, const float* c, Floats (&sum)[4],
-                        Floats (&base)[4]) {
-    constexpr uint32_t kHalf = 0x400000u;
-    constexpr uint32_t kUp = uint32_t{kHeadroom} << 23;
-    const Floats accumulator = Lanes::load_floats(c + Q * Lanes::kFloats);
-    const Words aligned = larger_exponent<Lanes>(at_exponent<Q>(bytes), accumulator, kHalf);
-    base[Q] = Lanes::floats(Lanes::add_words(aligned, Lanes::broadcast(kUp)));
-    exponent = insert_exponent<Lanes, Q>(exponent, base[Q]);
-    sum[Q] = Lanes::add_truncated(base[Q], accumulator);
+    Floats own[4];
+    for (int q = 0; q < 4; ++q) own[q] = Lanes::load_floats(c + q * Lanes::kFloats);
+    Words own_exponent = insert_exponent<Lanes, 0>(Lanes::zero(), own[0]);
+    own_exponent = insert_exponent<Lanes, 1>(own_exponent, own[1]);
+    own_exponent = insert_exponent<Lanes, 2>(own_exponent, own[2]);
+    own_exponent = insert_exponent<Lanes, 3>(own_exponent, own[3]);
+    exponent = Lanes::add_bytes(Lanes::max_bytes(exponent, own_exponent),
+                                Lanes::broadcast(0x01010101u * kHeadroom));
+    base[0] = start_value<0>(exponent);
+    base[1] = start_value<1>(exponent);
+    base[2] = start_value<2>(exponent);
+    base[3] = start_value<3>(exponent);
+    for (int q = 0; q < 4; ++q) sum[q] = Lanes::add_truncated(base[q], own[q]);
   }
 
   static void compare_low_bits(const PackedA& a, const PackedB& b, int64_t k,

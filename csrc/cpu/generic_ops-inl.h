@@ -3,35 +3,30 @@
 
 #include <cstdint>
 
-#include "numerics/formats.h"
-
 namespace mmaemu::cpu::MMAEMU_TARGET {
 
-// The exponent field of the larger magnitude of `field` (any sign and mantissa) and c, set to
-// exactly `mantissa` below it. Why exact where magnitudes are compared with their mantissas: the
-// larger magnitude has the larger exponent field. Precondition: neither is infinite or a NaN.
+// (x & keep) | set.
 template <typename L>
-typename L::Words larger_exponent(typename L::Words field, typename L::Floats c,
-                                  uint32_t mantissa) {
-  const typename L::Words mask = L::broadcast(kFp32.infinity());
-  if constexpr (requires { L::larger_magnitude(c, c); }) {
-    return L::and_or(L::bits(L::larger_magnitude(L::floats(field), c)), mask,
-                     L::broadcast(mantissa));
+typename L::Words and_or(typename L::Words x, typename L::Words keep, typename L::Words set) {
+  if constexpr (requires { L::and_or(x, keep, set); }) {
+    return L::and_or(x, keep, set);
   } else {
-    return L::or_(L::max_words(L::and_(field, mask), L::and_(L::bits(c), mask)),
-                  L::broadcast(mantissa));
+    return L::or_(L::and_(x, keep), set);
   }
 }
 
-// `bytes` with byte Q of each dword, which is 0, replaced by the exponent field of x > 0.
+// `bytes` with byte Q of each dword, which is 0, replaced by the exponent field of x.
 template <typename L, int Q>
 typename L::Words insert_exponent(typename L::Words bytes, typename L::Floats x) {
   if constexpr (requires { L::template insert_exponent<Q>(bytes, x); }) {
     return L::template insert_exponent<Q>(bytes, x);
   } else {
-    const typename L::Words field = L::and_(L::bits(x), L::broadcast(kFp32.infinity()));
-    if constexpr (Q == 3) return L::or_(bytes, L::template shift_left<1>(field));
-    if constexpr (Q != 3) return L::or_(bytes, L::template shift_right<23 - 8 * Q>(field));
+    const typename L::Words byte = L::broadcast(0xFFu << (8 * Q));
+    if constexpr (Q == 3) {
+      return and_or<L>(L::template shift_left<1>(L::bits(x)), byte, bytes);
+    } else {
+      return and_or<L>(L::template shift_right<23 - 8 * Q>(L::bits(x)), byte, bytes);
+    }
   }
 }
 

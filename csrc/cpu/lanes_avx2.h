@@ -82,6 +82,9 @@ struct Lanes {
     return _mm256_add_ps(base, _mm256_or_ps(truncated, sign));
   }
   static Floats min_floats(Floats x, Floats y) { return _mm256_min_ps(x, y); }
+  static Floats multiply_add_nearest(Floats a, Floats b, Floats c) {
+    return _mm256_fmadd_ps(a, b, c);
+  }
   static Floats add_nearest(Floats x, Floats y) { return _mm256_add_ps(x, y); }
   static Floats subtract_exact(Floats x, Floats y) { return _mm256_sub_ps(x, y); }
 };

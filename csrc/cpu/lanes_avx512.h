@@ -53,12 +53,6 @@ struct Avx512Lanes {
     return _mm512_srli_epi32(x, N);
   }
   static Words add_words(Words x, Words y) { return _mm512_add_epi32(x, y); }
-  // The magnitude of the one that is larger in magnitude; neither is a NaN.
-  static Floats larger_magnitude(Floats x, Floats y) {
-    constexpr int kLargerMagnitude = 0b0011;
-    constexpr int kClearSign = 0b1000;
-    return _mm512_range_ps(x, y, kLargerMagnitude | kClearSign);
-  }
 
   static Words add_bytes(Words x, Words y) { return _mm512_add_epi8(x, y); }
   static Words max_bytes(Words x, Words y) { return _mm512_max_epu8(x, y); }
@@ -94,6 +88,9 @@ struct Avx512Lanes {
                                     _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
   }
   static Floats min_floats(Floats x, Floats y) { return _mm512_min_ps(x, y); }
+  static Floats multiply_add_nearest(Floats a, Floats b, Floats c) {
+    return _mm512_fmadd_ps(a, b, c);
+  }
   static Floats add_nearest(Floats x, Floats y) { return _mm512_add_ps(x, y); }
   static Floats subtract_exact(Floats x, Floats y) { return _mm512_sub_ps(x, y); }
 };

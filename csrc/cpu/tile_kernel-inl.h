@@ -223,10 +223,16 @@ class TileKernel {
     const PackedB b{s_.b_values.get(), s_.b_exponent.get(), s_.b_low.get()};
     const PackedA a{s_.a_values.get() + row * kSegment, s_.a_exponent.get() + row * kSegment,
                     s_.a_low.get() + row * kSegment, kSegment};
-    float* c = s_.chain.get() + state_at(row, panel);
+    float* c = (to.add ? s_.chain.get() : to.state) + state_at(row, panel);
+    if (!segment.starts_chain) prefetch(c + kRows * kPanel);
     if (segment.starts_chain) std::memset(c, 0, sizeof(float) * kRows * kPanel);
     for (int64_t k = 0; k < segment.count; k += kNfma) Block<kNfma, kRows>::run(a, b, k, c);
     if (segment.ends_chain) finish_chain(c, to.state + state_at(row, panel), kRows, to.add);
+  }
+
+  // The next rows' chain state, which may have left the second-level cache.
+  static void prefetch(const float* state) {
+    for (int i = 0; i < Lanes::kRowBlock * kPanel; i += 16) __builtin_prefetch(state + i, 1);
   }
 
   // R7 for a chain's last block: kFrac fraction bits, toward zero. The accumulator is normal
