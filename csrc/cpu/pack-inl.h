@@ -61,16 +61,20 @@ struct DecodedBytes {
   Lanes::Floats values() const {
     constexpr int kShift = kFp32.mantissa_bits - kFormat.mantissa_bits;
     constexpr uint32_t kMoveBias = static_cast<uint32_t>(kFp32.bias - kFormat.bias) << 23;
-    constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(kFp32.bias + kFormat.emin()) << 23;
-    const Words one =
-        Lanes::and_(Lanes::template shift_right<8 * Q>(magnitude), Lanes::broadcast(0x7F));
-    const Words sign_bit =
-        Lanes::and_(Lanes::template shift_left<24 - 8 * Q>(sign), Lanes::broadcast(0x80000000u));
-    const Lanes::Floats y = Lanes::floats(
-        Lanes::add_words(Lanes::template shift_left<kShift>(one), Lanes::broadcast(kMoveBias)));
-    const Lanes::Floats subnormal = Lanes::subtract_exact(
-        Lanes::add_nearest(y, y), Lanes::floats(Lanes::broadcast(kSmallestNormal)));
-    return Lanes::floats(Lanes::or_(Lanes::bits(Lanes::min_floats(y, subnormal)), sign_bit));
+    constexpr float kSmallest = 1.0f / static_cast<float>(1 << -kFormat.emin());
+    constexpr uint32_t kField = 0x7Fu << kShift;
+    constexpr int kUp = kShift - 8 * Q;
+    const Words place = [this] {
+      if constexpr (kUp >= 0) return Lanes::template shift_left<kUp>(magnitude);
+      if constexpr (kUp < 0) return Lanes::template shift_right<-kUp>(magnitude);
+    }();
+    const Lanes::Floats y = Lanes::floats(Lanes::add_words(
+        Lanes::and_(place, Lanes::broadcast(kField)), Lanes::broadcast(kMoveBias)));
+    const Lanes::Floats subnormal = Lanes::multiply_add_nearest(y, Lanes::broadcast_float(2),
+                                                                Lanes::broadcast_float(-kSmallest));
+    return Lanes::floats(and_or<Lanes>(Lanes::template shift_left<24 - 8 * Q>(sign),
+                                       Lanes::broadcast(0x80000000u),
+                                       Lanes::bits(Lanes::min_floats(y, subnormal))));
   }
 };
 
