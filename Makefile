@@ -7,7 +7,7 @@ JOBS ?= 2
 SANITIZE ?= OFF
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize cuda exhaustive demo
+.PHONY: help lint format test native sanitize cuda exhaustive demo perfcheck
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
@@ -16,6 +16,7 @@ help:
 	@echo "sanitize    the C++ tests under the address and undefined-behaviour sanitizers"
 	@echo "cuda        compile the host and device headers with nvcc"
 	@echo "exhaustive  every input of every rounding, the large agreement matrix (hours)"
+	@echo "perfcheck   instruction counts and kernel rates against tools/perf_baseline.json"
 	@echo "demo        replay recorded projections bit for bit"
 
 lint:
@@ -44,6 +45,11 @@ sanitize:
 cuda:
 	nvcc -std=c++20 -arch=sm_80 --fmad=false -ftz=false -Werror all-warnings -I csrc \
 	  -c csrc/cuda/device_headers.cu -o /dev/null
+
+perfcheck:
+	$(CMAKE) -S . -B $(BUILD) -DMMAEMU_JAX_PYTHON=OFF -DMMAEMU_JAX_TESTS=ON
+	$(CMAKE) --build $(BUILD) -j $(JOBS) --target perf_kernels
+	$(PYTHON) tools/perfcheck.py $(BUILD)/csrc/tests/perf_kernels
 
 exhaustive:
 	$(PYTHON) -m pytest -n auto -m exhaustive

@@ -5,7 +5,8 @@
 // Why exact:
 //  1. Values of FP8 codes are fp32 numbers and a fused multiply-add sees the exact product (R3).
 //  2. E: a byte addition gives each product's exponent field, a byte maximum their largest, and one
-//     more maximum takes c's exponent field in (packed_codes.h: zeros never win).
+//     more maximum takes c's exponent field in (packed_codes.h: zeros never win). The field of the
+//     start value, E + kHeadroom, is still a byte (start_field_is_a_byte).
 //  3. The sum starts at s0 = 1.5 * 2^(E + kHeadroom) and stays in that binade
 //     (sum_keeps_its_binade), whose ulp is the grid 2^(E - frac). It is positive, so a fused
 //     multiply-add rounding toward zero adds floor(product) on that grid.
@@ -18,9 +19,10 @@
 //     one; E' needs only c's exponent field, which truncation does not change. The chain's end
 //     truncates what is left (finish_chain in tile_kernel-inl.h).
 // Precondition: runs_in_fp32(model, kNfma); subnormals not flushed; codes finite.
-// Cost per 16 products (one AVX-512 vector of columns): 1 multiply-add, 0.5 operations for E, 0.75
-// for the count, and about 15 per block start and end.
-// Test: the agreement matrix (tests/test_agreement.py) and csrc/tests.
+// Cost, in vector operations on AVX-512 for 4 rows x 64 columns x 32 products: 512 multiply-adds,
+// 256 for E (add, max), 384 for the count (add, compare, subtract; with masks 256 and 60 to count
+// them), 180 for the start and the end (with VBMI 148). docs/benchmarks.md compares that with the
+// rate. Test: the agreement matrix (tests/test_agreement.py) and csrc/tests.
 
 #include <cstdint>
 
@@ -82,7 +84,6 @@ inline Lanes::Words inexact_negative_limit(Lanes::Words exponent) {
 template <int kNfma, int kRows>
 class Block {
   static_assert(sum_keeps_its_binade(kNfma));
-  static_assert(kNfma < 256, "the byte counts do not wrap");
   using Words = Lanes::Words;
   using Floats = Lanes::Floats;
 

@@ -1,5 +1,5 @@
-// Packing codes for the chain kernel: plain loops that the compiler vectorises for the target.
-// The encodings are packed_codes.h's; non-finite codes become +0 (R14).
+// Packing codes for the chain kernel. The encodings are packed_codes.h's; non-finite codes become
+// +0 (R14).
 
 #include <cstdint>
 #include <cstring>
@@ -55,8 +55,8 @@ struct DecodedBytes {
 
   // The values of bytes 4 j + q, in lanes j. y is the magnitude as if it were normal. Of a
   // subnormal, y = 2^(emin - 1) (1 + f) stands for 2^emin f = 2 y - 2^emin, which is below y; of
-  // any other number, 2 y - 2^emin is not. No step has an fp32 subnormal for an operand: those are
-  // slow.
+  // any other number, 2 y - 2^emin is not (in any rounding mode), and y is the value. No step has
+  // an fp32 subnormal for an operand: each of those costs a hundred cycles.
   template <int Q>
   Lanes::Floats values() const {
     constexpr int kShift = kFp32.mantissa_bits - kFormat.mantissa_bits;

@@ -29,7 +29,7 @@ template <typename L, int kNfma, int kRows>
   requires requires { typename L::Mask; }
 class Tally<L, kNfma, kRows> {
   static constexpr int kTogether = 8;  // masks counted at a time
-  static_assert(kNfma % kTogether == 0 && kNfma < 256);
+  static_assert(kNfma % kTogether == 0 && kNfma < 256, "the byte counts do not wrap");
 
  public:
   void add(int r, int i, typename L::Words x, typename L::Words limit) {
