@@ -24,7 +24,8 @@ def test_the_page_shows_every_script():
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_output(script, capsys):
+def test_output(script, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", [str(script)])
     runpy.run_path(str(script), run_name="__main__")
     assert capsys.readouterr().out == shown()[script.stem]
 
