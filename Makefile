@@ -13,7 +13,7 @@ REFERENCE ?= reference and (instructions or epilogue or argument_grid)
 JAX = $(shell $(PYTHON) -c "import jax; print(jax.__version__)")
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize neon cuda exhaustive demo docs validation
+.PHONY: help lint format test native sanitize neon cuda exhaustive demo docs validation perfcheck
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
@@ -23,6 +23,7 @@ help:
 	@echo "neon        cross-build for aarch64, run the C++ tests under QEMU"
 	@echo "cuda        compile the host and device headers with nvcc"
 	@echo "exhaustive  every input of every rounding, the large agreement matrix (hours)"
+	@echo "perfcheck   instruction counts and kernel rates against tools/perf_baseline.json"
 	@echo "demo        replay recorded projections bit for bit"
 	@echo "docs        build the documentation site (pip install '.[docs]') into $(SITE)"
 	@echo "validation  replay the recordings, write docs/validation.md from what was counted (minutes)"
@@ -59,6 +60,11 @@ neon:
 cuda:
 	nvcc -std=c++20 -arch=sm_80 --fmad=false -ftz=false -Werror all-warnings -I csrc \
 	  -c csrc/cuda/device_headers.cu -o /dev/null
+
+perfcheck:
+	$(CMAKE) -S . -B $(BUILD) -DMMAEMU_JAX_PYTHON=OFF -DMMAEMU_JAX_TESTS=ON
+	$(CMAKE) --build $(BUILD) -j $(JOBS) --target perf_kernels
+	$(PYTHON) tools/perfcheck.py $(BUILD)/csrc/tests/perf_kernels
 
 exhaustive:
 	$(PYTHON) -m pytest -n auto -m exhaustive

@@ -124,11 +124,12 @@ def contract(
     tracing; the partitioner gathers them.
 
     Args:
-        gemm: a (*L, M, k), b (*L, N, k) -> (*L, M, N). It is called on slices of K or on all of K,
-            and what it decides by shape, it decides by that shape.
-        a: (*L, M, K), or inside a shard_map over the contraction's axes this device's slice of K.
-        b: (*L, N, K), likewise.
-        rest: further operands of gemm, which the slices share: scales (*L).
+        gemm: a ``(*L, M, k)``, b ``(*L, N, k)`` -> ``(*L, M, N)``. It is called on slices of K or
+            on all of K, and what it decides by shape, it decides by that shape.
+        a: ``(*L, M, K)``, or inside a shard_map over the contraction's axes this device's slice of
+            K.
+        b: ``(*L, N, K)``, likewise.
+        rest: further operands of gemm, which the slices share: scales ``(*L)``.
         contraction: a mode or a :class:`Contraction`.
         function: the caller that messages name.
 

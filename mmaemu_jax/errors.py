@@ -39,6 +39,10 @@ class UnvalidatedEnvelopeWarning(MmaemuWarning):
     """The split-K decision was inferred from an envelope that was not validated."""
 
 
+class UnemulatedDotWarning(MmaemuWarning):
+    """emulate leaves an FP8 product to JAX, because it cannot take it over."""
+
+
 class BackendFallbackWarning(MmaemuWarning):
     """A platform without kernels computes by the float64 reference (same bits, slower)."""
 
