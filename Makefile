@@ -8,9 +8,12 @@ SANITIZE ?= OFF
 SITE ?= build/site
 TOOLCHAIN ?=
 FEWER_CASES ?= OFF
+# What `make validation` replays by the reference. All of it, in many minutes: REFERENCE=reference
+REFERENCE ?= reference and (instructions or epilogue or argument_grid)
+JAX = $(shell $(PYTHON) -c "import jax; print(jax.__version__)")
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize neon cuda exhaustive demo docs perfcheck
+.PHONY: help lint format test native sanitize neon cuda exhaustive demo docs validation perfcheck
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
@@ -23,6 +26,7 @@ help:
 	@echo "perfcheck   instruction counts and kernel rates against tools/perf_baseline.json"
 	@echo "demo        replay recorded projections bit for bit"
 	@echo "docs        build the documentation site (pip install '.[docs]') into $(SITE)"
+	@echo "validation  replay the recordings, write docs/validation.md from what was counted (minutes)"
 
 lint:
 	$(PYTHON) -m ruff check .
@@ -70,3 +74,12 @@ demo:
 
 docs:
 	$(PYTHON) -m sphinx -q -W --keep-going -b html docs $(SITE)
+
+validation:
+	$(PYTHON) -m pytest -n auto tests/test_recordings.py -k "auto or as_recorded" \
+	  --census=docs/validation/kernels-jax-$(JAX).json
+	$(PYTHON) -m pytest -n auto tests/test_recordings.py -k "$(REFERENCE)" \
+	  --census=docs/validation/reference-jax-$(JAX).json
+	$(PYTHON) -m pytest -n auto tests/test_agreement.py \
+	  --census=docs/validation/agreement-jax-$(JAX).json
+	$(PYTHON) tools/write_validation.py
