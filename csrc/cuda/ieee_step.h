@@ -42,6 +42,11 @@ struct IeeeStep {
   static_assert((kBiasA + kBiasB - kFp32.bias) % kSpacing == 0);
   static_assert(kSpacing * kEmin + kBiasA > 0 && kSpacing * kEmax + kBiasB < 255);
   static_assert(2 * kEmin + kSumBias > 0, "a nonzero sum is normal");
+  // E of a block without nonzero products. It may be above c's exponent and changes nothing: c is a
+  // multiple of the smallest product, which is on the grid, and has too few bits for R7 to cut.
+  static constexpr int kNoProduct = -kSumBias;
+  static constexpr int kLowestBit = 2 * (kEmin - (kHasE5M2 ? 2 : 3));
+  static_assert(kNoProduct - cpu::kFrac <= kLowestBit);
   static_assert(kSpacing * (2 * kEmax + kSumBias + 1) <= 255, "and finite");
 
   // Lines are padded so that the eight rows of a warp's load are in different banks.
@@ -167,9 +172,8 @@ struct IeeeStep {
     sum_powers(tile, row, column, k, base);
     for_each_output([&](int mi, int ni, int e) {
       const uint32_t sum = __float_as_uint(base.at[mi][ni][e]);
-      // As an fp32 exponent field; 0 without a nonzero product, which no accumulator is below.
-      const uint32_t products =
-          sum == 0 ? 0 : ((sum >> (23 + kLog)) + (kFp32.bias - kSumBias)) << 23;
+      // As an fp32 exponent field; without a nonzero product, that of kNoProduct.
+      const uint32_t products = ((sum >> (23 + kLog)) + (kFp32.bias - kSumBias)) << 23;
       float& x = c.at[mi][ni][e];
       const uint32_t own = __float_as_uint(x) & 0x7F800000u;
       constexpr uint32_t kUp = (uint32_t{cpu::kHeadroom} << 23) | 0x400000u;

@@ -119,7 +119,8 @@ class TileGemm {
   }
 
   __device__ void accumulate(Fragment& total) {
-    Fragment slot;
+    clear(total);
+    Fragment slot = total;
     for (int64_t n = 0; n < g_.plan.splits; ++n) {
       const SplitTurn turn = split_turn(g_.plan, n);
       Fragment partial;
@@ -145,9 +146,9 @@ class TileGemm {
   // One chain (fast), or chains added serially (slow), of which the first is assigned: +0 + x is x
   // for every accumulator x, none of which is -0 (R7).
   __device__ void run_split(int64_t split, Fragment& partial) {
+    clear(partial);
     const SplitRange range = split_range(g_.plan, g_.k, split);
     const int64_t chunk = g_.plan.chunk_k == 0 ? range.length : g_.plan.chunk_k;
-    if (range.length == 0) clear(partial);
     for (int64_t p = 0; p < range.length; p += chunk) {
       const int64_t end = p + chunk < range.length ? p + chunk : range.length;
       Fragment chain;
