@@ -5,18 +5,23 @@ CMAKE ?= cmake
 MAKEFLAGS += --no-print-directory
 JOBS ?= 2
 SANITIZE ?= OFF
+SITE ?= build/site
+TOOLCHAIN ?=
+FEWER_CASES ?= OFF
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize cuda exhaustive demo
+.PHONY: help lint format test native sanitize neon cuda exhaustive demo docs
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
 	@echo "test        the Python tests (installed package)"
 	@echo "native      build the C++ library with warnings as errors, run its tests by ctest"
 	@echo "sanitize    the C++ tests under the address and undefined-behaviour sanitizers"
+	@echo "neon        cross-build for aarch64, run the C++ tests under QEMU"
 	@echo "cuda        compile the host and device headers with nvcc"
 	@echo "exhaustive  every input of every rounding, the large agreement matrix (hours)"
 	@echo "demo        replay recorded projections bit for bit"
+	@echo "docs        build the documentation site (pip install '.[docs]') into $(SITE)"
 
 lint:
 	$(PYTHON) -m ruff check .
@@ -34,12 +39,18 @@ test:
 
 native:
 	$(CMAKE) -S . -B $(BUILD) -DMMAEMU_JAX_PYTHON=OFF -DMMAEMU_JAX_TESTS=ON -DMMAEMU_JAX_WERROR=ON \
-	  -DMMAEMU_JAX_SANITIZE=$(SANITIZE)
+	  -DMMAEMU_JAX_SANITIZE=$(SANITIZE) -DMMAEMU_JAX_FEWER_CASES=$(FEWER_CASES) \
+	  $(if $(TOOLCHAIN),-DCMAKE_TOOLCHAIN_FILE=$(TOOLCHAIN))
 	$(CMAKE) --build $(BUILD) -j $(JOBS)
 	cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
 
 sanitize:
 	$(MAKE) native BUILD=$(BUILD)-sanitize CMAKE="$(CMAKE)" SANITIZE=ON
+
+# QEMU is slow, so fewer cases of every kind; `make neon ALL_CASES=1` runs what `make native` does.
+neon:
+	$(MAKE) native BUILD=$(BUILD)-neon CMAKE="$(CMAKE)" TOOLCHAIN=csrc/aarch64-linux-gnu.cmake \
+	  FEWER_CASES=$(if $(ALL_CASES),OFF,ON)
 
 cuda:
 	nvcc -std=c++20 -arch=sm_80 --fmad=false -ftz=false -Werror all-warnings -I csrc \
@@ -50,3 +61,6 @@ exhaustive:
 
 demo:
 	$(PYTHON) -m mmaemu_jax demo
+
+docs:
+	$(PYTHON) -m sphinx -q -W --keep-going -b html docs $(SITE)

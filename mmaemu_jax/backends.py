@@ -10,6 +10,9 @@ from mmaemu_jax.notices import Notice
 
 _PORTABLE = "cpu:scalar"
 
+#: The processors that each SIMD kernel is built for; other builds do not have it.
+_PROCESSORS = {"cpu:avx512": "x86-64", "cpu:avx2": "x86-64", "cpu:neon": "AArch64"}
+
 
 @dataclasses.dataclass(frozen=True)
 class BackendStatus:
@@ -21,7 +24,10 @@ class BackendStatus:
 
 
 def backends_status() -> tuple[BackendStatus, ...]:
-    """Every backend, fastest CPU kernel first. All usable ones return the same bits (R24)."""
+    """Every backend of this build, fastest CPU kernel first. Usable ones agree in every bit (R24).
+
+    SIMD kernels are ``cpu:avx512`` and ``cpu:avx2`` on x86-64, ``cpu:neon`` on AArch64.
+    """
     cpu = [BackendStatus(f"cpu:{name}", ok, why) for name, ok, why in _native.cpu_targets()]
     return (
         BackendStatus("cpu", True),
@@ -43,13 +49,17 @@ def check_backend(function: str, backend: str) -> None:
     if backend in ("auto", "cpu"):
         _check_forced_target(function, status)
         return
-    if backend not in status:
+    if backend in status:
+        why_not = status[backend].why_not
+    elif backend in _PROCESSORS:
+        why_not = f"it is a kernel for {_PROCESSORS[backend]} processors"
+    else:
         way_out = "backend='auto' takes the fastest; all give the same bits"
         raise unknown_option(function, "backend", backend, ["auto", *status], way_out)
-    if not status[backend].usable:
+    if why_not:
         raise BackendUnavailableError(
             message(
-                f"{function}: backend {backend!r} cannot run here: {status[backend].why_not}.",
+                f"{function}: backend {backend!r} cannot run here: {why_not}.",
                 ["backend='auto' (same bits)", "backend='reference' (same bits, slower)"],
             )
         )

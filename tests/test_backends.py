@@ -81,6 +81,19 @@ def test_backends_that_cannot_run(monkeypatch):
         backends.check_backend("f", "cpu:avx512")
 
 
+def test_a_kernel_of_another_architecture():
+    elsewhere = backends._PROCESSORS.keys() - {s.name for s in backends.backends_status()}
+    assert elsewhere, "no build has all kernels"
+    for backend in elsewhere:
+        with pytest.raises(BackendUnavailableError, match=r"cannot run here: it is a kernel for "):
+            backends.check_backend("f", backend)
+
+
+def test_every_simd_kernel_of_this_build_has_its_processors():
+    names = {s.name for s in backends.backends_status() if s.name.startswith("cpu:")}
+    assert names - {"cpu:scalar"} <= backends._PROCESSORS.keys()
+
+
 def test_the_kernel_that_a_backend_means(monkeypatch):
     assert backends.cpu_kernel("cpu:avx2") == "avx2"
     monkeypatch.setattr(backends.config, "CPU_TARGET", None)
@@ -97,7 +110,8 @@ import jax, numpy as np
 from gemms import finite_codes, gemm
 operands = finite_codes(1, (5, 48)), finite_codes(2, (7, 48))
 hlo = jax.jit(gemm).lower(*operands).as_text()
-print([name for name in ("auto", "scalar", "avx2", "avx512") if f'kernel = "{name}"' in hlo])
+names = ("auto", "scalar", "avx2", "avx512", "neon")
+print([name for name in names if f'kernel = "{name}"' in hlo])
 try:
     print(np.asarray(gemm(*operands)).tobytes().hex())
 except jax.errors.JaxRuntimeError as error:

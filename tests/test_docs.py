@@ -91,6 +91,15 @@ def test_version_is_the_changelogs_top_entry():
     assert top[1] == version
 
 
+def test_api_page_lists_every_public_name():
+    text = (ROOT / "docs" / "api.md").read_text()
+    listed = set(re.findall(r"^\.\. auto\w+:: (?:mmaemu_jax\.)?(\w+)", text, re.MULTILINE))
+    source = (ROOT / "mmaemu_jax" / "__init__.py").read_text()
+    public = set(re.findall(r"^\s*from mmaemu_jax\S* import (\w+) as \1$", source, re.MULTILINE))
+    assert len(public) > 20
+    assert listed == public
+
+
 def table_rows(path: pathlib.Path, first: str) -> dict[str, list[str]]:
     """Rows of the table whose head starts with ``first``, by the name in their first cell."""
     lines = iter(path.read_text().splitlines())

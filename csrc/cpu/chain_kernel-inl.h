@@ -53,6 +53,12 @@ constexpr int64_t position_of(int64_t k) {
   return k - k % kPanel + k % 4 * Lanes::kFloats + k % kPanel / 4;
 }
 
+// Where element 4 j + p of a block is, counted from its first: position_of, also of a block of
+// several times kPanel elements.
+constexpr int64_t position_in_block(int64_t j, int64_t p) {
+  return j / Lanes::kFloats * kPanel + p * Lanes::kFloats + j % Lanes::kFloats;
+}
+
 // The byte of column 4 j + q as an fp32 exponent field in lane j of vector q, and back.
 template <int Q>
 Lanes::Words exponent_field(Lanes::Words bytes) {
@@ -127,7 +133,7 @@ class Block {
 #pragma GCC unroll 4
       for (int p = 0; p < 4; ++p) {
         const int64_t i = 4 * j + p;
-        const int64_t at = j + p * Lanes::kFloats;
+        const int64_t at = position_in_block(j, p);
         const Words column = Lanes::load(b.exponent + (k + i) * kPanel);
         for (int r = 0; r < kRows; ++r) {
           const Words row = Lanes::broadcast(a.exponent[r * a.stride + first + at]);
@@ -169,7 +175,7 @@ class Block {
 #pragma GCC unroll 4
       for (int p = 0; p < 4; ++p) {
         const int64_t i = 4 * j + p;
-        const int64_t at = j + p * Lanes::kFloats;
+        const int64_t at = position_in_block(j, p);
         const Words column = Lanes::load(b.low + (k + i) * kPanel);
         for (int r = 0; r < kRows; ++r) {
           const Words row = Lanes::broadcast(a.low[r * a.stride + first + at]);
@@ -185,7 +191,7 @@ class Block {
 #pragma GCC unroll 4
       for (int p = 0; p < 4; ++p) {
         const int64_t i = 4 * j + p;
-        const int64_t at = j + p * Lanes::kFloats;
+        const int64_t at = position_in_block(j, p);
         Floats column[4];
         for (int q = 0; q < 4; ++q) {
           column[q] = Lanes::load_floats(b.values + (k + i) * kPanel + q * Lanes::kFloats);

@@ -22,6 +22,8 @@ std::vector<CpuFeature> detect_features() {
   MMAEMU_FEATURE("avx512dq");
   MMAEMU_FEATURE("avx512vl");
 #undef MMAEMU_FEATURE
+#elif defined(MMAEMU_NEON_TARGET)
+  list.push_back({"asimd", true});  // in every AArch64 processor that runs a hard-float ABI
 #endif
   return list;
 }
@@ -46,6 +48,8 @@ std::vector<TargetStatus> detect_targets() {
       {&avx512_target(), avx512, avx512 ? "" : "this processor lacks AVX-512 F, BW, DQ or VL"});
   const bool avx2 = has_all({"avx2", "fma", "f16c"});
   list.push_back({&avx2_target(), avx2, avx2 ? "" : "this processor lacks AVX2, FMA or F16C"});
+#elif defined(MMAEMU_NEON_TARGET)
+  list.push_back({&neon_target(), true, ""});
 #endif
   list.push_back({&portable_target(), true, ""});
   return list;

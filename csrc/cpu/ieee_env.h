@@ -30,10 +30,14 @@ inline uint64_t read_fp_control() {
   asm volatile("mrs %0, fpcr" : "=r"(value));
   return value;
 }
-inline void write_fp_control(uint64_t value) { asm volatile("msr fpcr, %0" : : "r"(value)); }
+// The clobber keeps loads and stores, and with them the arithmetic in between, on their side.
+inline void write_fp_control(uint64_t value) {
+  asm volatile("msr fpcr, %0" : : "r"(value) : "memory");
+}
+// Nearest even; nothing flushed (FZ, FZ16, FIZ), no alternate handling (AH), no traps.
 inline constexpr uint64_t kIeeeControl = 0;
 inline constexpr uint64_t kTowardZeroControl = uint64_t{3} << 22;
-inline constexpr uint64_t kFlushMask = uint64_t{1} << 24;  // FZ
+inline constexpr uint64_t kFlushMask = uint64_t{1} << 24;  // FZ: inputs and outputs
 
 #else
 

@@ -7,10 +7,11 @@
 #include <cstdint>
 
 #include "cpu/ieee_env.h"
+#include "cpu/part_sse2.h"
 
 namespace mmaemu::cpu::MMAEMU_TARGET {
 
-struct Lanes {
+struct Lanes : Sse2Part {
   static constexpr int kFloats = 8;
   static constexpr int kRowBlock = 2;  // 8 accumulators, 4 vectors of B and one of A: 13 of 16
   using Floats = __m256;

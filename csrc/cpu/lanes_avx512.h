@@ -13,9 +13,11 @@
 
 #include <cstdint>
 
+#include "cpu/part_sse2.h"
+
 namespace mmaemu::cpu::MMAEMU_TARGET {
 
-struct Lanes {
+struct Lanes : Sse2Part {
   static constexpr int kFloats = 16;
   static constexpr int kRowBlock = 4;  // rows that share each load of B: 16 accumulators of 32
   using Floats = __m512;

@@ -127,22 +127,18 @@ void pack_panel(const uint8_t* codes, int64_t k_count, float* values, uint8_t* e
 // 16 x 16 bytes transposed: out[i * out_stride + j] = in[j * in_stride + i].
 inline void transpose_16x16(const uint8_t* in, int64_t in_stride, uint8_t* out,
                             int64_t out_stride) {
-  __m128i x[16];
-  for (int j = 0; j < 16; ++j) {
-    x[j] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + j * in_stride));
-  }
+  Lanes::Part x[16];
+  for (int j = 0; j < 16; ++j) x[j] = Lanes::load_part(in + j * in_stride);
   // Interleaving rows j and j + 8 four times moves each row index bit into the byte index.
   for (int stage = 0; stage < 4; ++stage) {
-    __m128i y[16];
+    Lanes::Part y[16];
     for (int j = 0; j < 8; ++j) {
-      y[2 * j] = _mm_unpacklo_epi8(x[j], x[j + 8]);
-      y[2 * j + 1] = _mm_unpackhi_epi8(x[j], x[j + 8]);
+      y[2 * j] = Lanes::interleave_first(x[j], x[j + 8]);
+      y[2 * j + 1] = Lanes::interleave_last(x[j], x[j + 8]);
     }
     for (int j = 0; j < 16; ++j) x[j] = y[j];
   }
-  for (int i = 0; i < 16; ++i) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * out_stride), x[i]);
-  }
+  for (int i = 0; i < 16; ++i) Lanes::store_part(out + i * out_stride, x[i]);
 }
 
 // Copies codes of `columns` columns and `count` consecutive k into panel rows [count][kPanel].

@@ -9,7 +9,8 @@
 
 namespace mmaemu::testing {
 
-// The control word that XLA:CPU's threads have: subnormals flushed, in and out.
+// The control word that XLA:CPU's threads have: subnormals flushed, in and out (on AArch64 one bit,
+// FZ, does both).
 #if defined(__x86_64__)
 inline constexpr uint64_t kXlaFpControl = 0x9FE2;
 #else
@@ -24,6 +25,17 @@ inline std::vector<uint64_t> caller_modes() {
 #if defined(__x86_64__)
   // Rounding down and up; flushing outputs alone, and inputs alone.
   for (const uint64_t mode : {0x3F80u, 0x5F80u, 0xDFC0u, 0x9F80u, 0x1FC0u}) modes.push_back(mode);
+#elif defined(__aarch64__)
+  constexpr uint64_t kUp = uint64_t{1} << 22;
+  constexpr uint64_t kDown = uint64_t{2} << 22;
+  constexpr uint64_t kDefaultNan = uint64_t{1} << 25;
+  constexpr uint64_t kHalf = uint64_t{1} << 26 | uint64_t{1} << 19;  // AHP and FZ16: fp16 alone
+  constexpr uint64_t kAlternate = 7;  // FIZ, AH, NEP: alternate handling, from Armv8.7 on
+  for (const uint64_t mode : {kUp, kDown, kUp | cpu::kFlushMask, kDown | cpu::kFlushMask,
+                              kDefaultNan, kHalf, kAlternate, kUp | kAlternate}) {
+    const cpu::ScopedFpControl kept(mode);
+    modes.push_back(cpu::read_fp_control());  // a processor ignores bits that it does not have
+  }
 #endif
   return modes;
 }

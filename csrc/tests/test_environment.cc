@@ -121,7 +121,7 @@ void check_thread_counts() {
   gemm.batch = gemm.batch_a = {2};
   gemm.batch_b = {1};
   gemm.scale_a.assign(2, 0x3F800000u);
-  gemm.set_shape(300, 270, kSanitized ? 3 : 40);
+  gemm.set_shape(300, 270, kFewerCases ? 3 : 40);
   fill_operands(gemm, random, Family::kRareSpecials);
   cpu::SerialPool serial;
   for (const cpu::TargetStatus& status : cpu::targets()) {

@@ -131,8 +131,8 @@ void check_matrix(cpu::TaskPool& threads) {
   Coverage coverage;
   std::vector<InstructionModel> models(kSimdModels.begin(), kSimdModels.end());
   models.push_back(kPortableModels[0]);
-  const int64_t repetitions = kSanitized ? 1 : 3;
-  const int64_t max_products = kSanitized ? 40'000 : 300'000;
+  const int64_t repetitions = kFewerCases ? 1 : 3;
+  const int64_t max_products = kFewerCases ? 40'000 : 300'000;
   for (int64_t repetition = 0; repetition < repetitions; ++repetition) {
     for (const InstructionModel& model : models) {
       for (const AccumulationPlan& plan : kPlans) {
@@ -164,7 +164,8 @@ void check_many_tiles(cpu::TaskPool& threads) {
         GemmCase gemm;
         gemm.model = model;
         gemm.plan = random.pick(kPlans);
-        gemm.set_shape(shape[0], shape[1], kSanitized ? std::min<int64_t>(shape[2], 33) : shape[2]);
+        gemm.set_shape(shape[0], shape[1],
+                       kFewerCases ? std::min<int64_t>(shape[2], 33) : shape[2]);
         draw_rest(gemm, random, random.pick(kFamilies));
         gemm.b_is_kn = b_is_kn;
         fill_operands(gemm, random, Family::kRareSpecials);
@@ -212,6 +213,8 @@ void check_target_list() {
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
     expected = "avx512 avx2 scalar";
   }
+#elif defined(__aarch64__)
+  expected = "neon scalar";
 #endif
   MMAEMU_CHECK(names == expected, names, expected);
   MMAEMU_CHECK(cpu::find_target("auto") == cpu::targets().front().target || names == "scalar");

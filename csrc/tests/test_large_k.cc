@@ -18,7 +18,7 @@
 namespace mmaemu::testing {
 namespace {
 
-constexpr int64_t kDeep = (int64_t{1} << (kSanitized ? 20 : 24)) + 48;
+constexpr int64_t kDeep = (int64_t{1} << (kFewerCases ? 20 : 24)) + 48;
 
 std::vector<const cpu::KernelTarget*> usable_targets() {
   std::vector<const cpu::KernelTarget*> list;

@@ -109,7 +109,7 @@ void check_sparse(Seen& seen) {
                                     {128, 1, 0, false, false},
                                     {0, 3, 64, true, true},
                                     {128, 2, 128, false, false}};
-  for (int64_t i = 0; i < (kSanitized ? 64 : 400); ++i) {
+  for (int64_t i = 0; i < (kFewerCases ? 64 : 400); ++i) {
     GemmCase gemm;
     gemm.model = i % 3 == 0 ? kEarly16 : i % 3 == 1 ? kEarly32 : kLate32;
     gemm.plan = plans[i % 4];
@@ -138,7 +138,7 @@ void check_sparse(Seen& seen) {
 void check_long(Seen& seen) {
   Random random(3);
   const uint8_t infinity = 0x7C;
-  for (int64_t i = 0; i < (kSanitized ? 16 : 80); ++i) {
+  for (int64_t i = 0; i < (kFewerCases ? 16 : 80); ++i) {
     GemmCase gemm;
     gemm.formats = {kE5M2, kE5M2};
     gemm.b_is_kn = random.one_in(2);
