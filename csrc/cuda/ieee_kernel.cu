@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(IeeeShape::kThreads, 2)
 namespace {
 
 template <int kNfma, bool kHasE5M2>
-cudaError_t launch_one(const Gemm& g, cudaStream_t stream) {
+cudaError_t launch_ieee_for(const Gemm& g, cudaStream_t stream) {
   using Tile = TileGemm<IeeeStep<kNfma, kHasE5M2>, IeeeShape>;
   static_assert(sizeof(typename Tile::Memory) <= 50 * 1024, "two fit 100 KB, with 1 KB each lost");
   const int64_t blocks = std::min(Tile::tasks(g), kMaxBlocks);
@@ -42,9 +42,9 @@ bool runs_ieee(const Gemm& g) {
 cudaError_t launch_ieee(const Gemm& g, const Workspace&, cudaStream_t stream) {
   const bool has_e5m2 = g.fmt_a.has_infinity || g.fmt_b.has_infinity;
   if (g.model.nfma == 16) {
-    return has_e5m2 ? launch_one<16, true>(g, stream) : launch_one<16, false>(g, stream);
+    return has_e5m2 ? launch_ieee_for<16, true>(g, stream) : launch_ieee_for<16, false>(g, stream);
   }
-  return has_e5m2 ? launch_one<32, true>(g, stream) : launch_one<32, false>(g, stream);
+  return has_e5m2 ? launch_ieee_for<32, true>(g, stream) : launch_ieee_for<32, false>(g, stream);
 }
 
 }  // namespace mmaemu::cuda

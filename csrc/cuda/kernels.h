@@ -43,7 +43,12 @@ bool runs_on(const Kernel& kernel, int capability);
 const Kernel* choose_kernel(std::string_view name, int capability, const Gemm& gemm);
 
 cudaError_t launch_portable(const Gemm& gemm, const Workspace& workspace, cudaStream_t stream);
+// Each is compiled for the GPUs that run it (CMakeLists.txt).
 bool runs_ieee(const Gemm& gemm);
 cudaError_t launch_ieee(const Gemm& gemm, const Workspace& workspace, cudaStream_t stream);
+bool runs_mma_sync(const Gemm& gemm);
+cudaError_t launch_mma_sync(const Gemm& gemm, const Workspace& workspace, cudaStream_t stream);
+bool runs_wgmma(const Gemm& gemm);
+cudaError_t launch_wgmma(const Gemm& gemm, const Workspace& workspace, cudaStream_t stream);
 
 }  // namespace mmaemu::cuda

@@ -40,7 +40,11 @@ struct alignas(16) uint4 {
 inline uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 using cudaStream_t = void*;
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+};
 
 namespace mmaemu::cuda_on_cpu {
 
@@ -54,6 +58,7 @@ class Block {
   bool run(unsigned threads, const std::function<void()>& body) {
     fibers_.resize(threads);
     body_ = &body;
+    spins_ = 0;
     std::memset(shared_.data(), 0xA5, shared_.size());
     for (unsigned i = 0; i < threads; ++i) start(i);
     while (step(threads)) {
@@ -76,6 +81,16 @@ class Block {
       ++round_;
       own.barrier = -1;
       return;
+    }
+    yield();
+  }
+
+  // Lets the others run; whoever waits for something that never comes is stopped.
+  void spin() {
+    constexpr int64_t kTooLong = 100'000'000;
+    if (++spins_ > kTooLong) {
+      std::printf("cuda_on_cpu: a thread waits for a barrier that nobody completes\n");
+      std::abort();
     }
     yield();
   }
@@ -162,6 +177,7 @@ class Block {
   ucontext_t main_{};
   unsigned current_ = 0;
   uint64_t round_ = 0;
+  int64_t spins_ = 0;
   const void* main_stack_ = nullptr;
   std::size_t main_stack_size_ = 0;
 };
@@ -207,6 +223,10 @@ inline float add_directed(double x, double y, Toward toward) {
 
 }  // namespace mmaemu::cuda_on_cpu
 
+inline void __syncwarp() {
+  mmaemu::cuda_on_cpu::Block& block = mmaemu::cuda_on_cpu::block;
+  block.wait(static_cast<int>(1 + block.thread() / 32), 32);
+}
 inline void __syncthreads() { mmaemu::cuda_on_cpu::block.wait(0, blockDim.x); }
 
 inline uint32_t __float_as_uint(float x) {
@@ -269,15 +289,11 @@ const uint32_t* exchange_in_warp(const uint32_t (&words)[kWords]) {
   cuda_on_cpu::Block& block = cuda_on_cpu::block;
   const unsigned warp = block.thread() / 32;
   uint32_t* all = block.exchange(warp);
-  const int barrier = static_cast<int>(1 + warp);
   std::memcpy(all + block.thread() % 32 * kWords, words, sizeof(words));
-  block.wait(barrier, 32);
+  __syncwarp();
   return all;
 }
-inline void leave_exchange() {
-  cuda_on_cpu::Block& block = cuda_on_cpu::block;
-  block.wait(static_cast<int>(1 + block.thread() / 32), 32);
-}
+inline void leave_exchange() { __syncwarp(); }
 
 // The sum as a tensor core may form it: terms aligned to the largest and cut to `kept` bits below
 // it, one by one. What a kernel makes of it must not depend on `kept`.

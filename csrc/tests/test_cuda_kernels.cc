@@ -29,6 +29,13 @@ constexpr std::array<InstructionModel, 3> kIeeeModels{
 constexpr std::array<InstructionModel, 3> kOtherModels{
     kLate32, {16, 12, 13, -132, false}, {8, 13, 13, -132, false}};
 
+// As mmaemu_jax/cuda.py has it, for every kernel.
+int64_t workspace_bytes(const GemmCase& gemm) {
+  if (!gemm.b_is_kn && gemm.k % 16 == 0) return 0;
+  const int64_t row = ceil_div(gemm.k, 16) * 16;
+  return (ceil_div(gemm.m * row, 128) + ceil_div(gemm.n * row, 128) + 1) * 128;
+}
+
 std::vector<uint8_t> run_cuda(const GemmCase& gemm, const cuda::Kernel& kernel, uint8_t fill) {
   constexpr size_t kGuard = 64;
   const auto size =
@@ -37,7 +44,9 @@ std::vector<uint8_t> run_cuda(const GemmCase& gemm, const cuda::Kernel& kernel, 
   const std::optional<cuda::Gemm> g = cuda::make_gemm(gemm.problem(bytes.data() + kGuard));
   MMAEMU_CHECK(g.has_value(), gemm.text());
   if (size > 0) {
-    const bool ok = kernel.launch(*g, {}, nullptr) == cudaSuccess;
+    std::vector<uint8_t> memory(static_cast<size_t>(workspace_bytes(gemm)), fill);
+    const cuda::Workspace workspace{memory.data(), static_cast<int64_t>(memory.size())};
+    const bool ok = kernel.launch(*g, workspace, nullptr) == cudaSuccess;
     MMAEMU_CHECK(ok, kernel.name, gemm.text());
   }
   for (size_t i = 0; i < kGuard; ++i) {
@@ -49,7 +58,7 @@ std::vector<uint8_t> run_cuda(const GemmCase& gemm, const cuda::Kernel& kernel, 
 
 struct Coverage {
   std::set<std::string> kernels;
-  std::set<int64_t> m, n, k;
+  std::set<int64_t> m, n;
 };
 
 void check_case(const GemmCase& gemm, Coverage& coverage) {
@@ -67,7 +76,6 @@ void check_case(const GemmCase& gemm, Coverage& coverage) {
   }
   coverage.m.insert(gemm.m);
   coverage.n.insert(gemm.n);
-  coverage.k.insert(gemm.k);
 }
 
 std::vector<uint32_t> random_scales(Random& random, int64_t count) {
@@ -113,16 +121,35 @@ void check_matrix(Coverage& coverage) {
   Random random(7);
   std::vector<InstructionModel> models(kIeeeModels.begin(), kIeeeModels.end());
   models.push_back(kOtherModels[0]);
-  const int64_t max_products = kSanitized ? 20'000 : 200'000;
+  const int64_t max_products = kFewerCases ? 20'000 : 120'000;
   for (const InstructionModel& model : models) {
     for (const AccumulationPlan& plan : kPlans) {
       for (const Family family : kFamilies) {
-        if (kSanitized && !random.one_in(4)) continue;
+        if (kFewerCases && !random.one_in(4)) continue;
         GemmCase gemm;
         gemm.model = model;
         gemm.plan = plan;
         draw(gemm, random, family, max_products);
         cuda::kept_bits = random.one_in(2) ? 0 : 24;
+        check_case(gemm, coverage);
+      }
+    }
+  }
+}
+
+// Chains and chunks beyond the buffers that a kernel's copies go through, into the second round.
+void check_long_chains(Coverage& coverage) {
+  Random random(9);
+  for (const InstructionModel& model : {kEarly16, kEarly32}) {
+    for (const AccumulationPlan& plan : {kPlans[0], kPlans[1], kPlans[9]}) {
+      for (const int64_t n : {9, 135}) {
+        GemmCase gemm;
+        gemm.model = model;
+        gemm.plan = plan;
+        gemm.set_shape(7, n, 1700);
+        gemm.formats = random.pick(kFormatPairs);
+        gemm.b_is_kn = random.one_in(2);
+        fill_operands(gemm, random, random.one_in(2) ? Family::kCancellation : Family::kFiniteCodes);
         check_case(gemm, coverage);
       }
     }
@@ -163,6 +190,15 @@ void check_choice() {
     MMAEMU_CHECK(chosen("auto", 80) == "ieee" && chosen("auto", 120) == "ieee", model.nfma);
     MMAEMU_CHECK(chosen("auto", 75) == "portable" && chosen("ieee", 75) == "none");
   }
+  g.model = kEarly32;
+  MMAEMU_CHECK(chosen("wgmma", 90) == "wgmma" && chosen("wgmma", 100) == "none");
+  MMAEMU_CHECK(chosen("mma_sync", 89) == "portable" && chosen("mma_sync", 90) == "none");
+  g.plan = {64, 1, 0, false, false};  // no multiple of a stage
+  MMAEMU_CHECK(chosen("wgmma", 90) == "portable");
+  g.plan = {};
+  g.plan.splits = 1;
+  g.model = kEarly16;
+  MMAEMU_CHECK(chosen("wgmma", 90) == "portable" && chosen("mma_sync", 89) == "mma_sync");
   for (const InstructionModel& model : kOtherModels) {
     g.model = model;
     MMAEMU_CHECK(chosen("auto", 90) == "portable" && chosen("ieee", 90) == "portable", model.nfma);
@@ -194,10 +230,13 @@ int main() {
   check_choice();
   check_batch_rank();
   check_matrix(coverage);
+  if (!kFewerCases) check_long_chains(coverage);
   check_initial_accumulators(coverage);
   for (const mmaemu::cuda::Kernel& kernel : mmaemu::cuda::kernels()) {
     MMAEMU_CHECK(coverage.kernels.count(kernel.name) == 1, kernel.name);
   }
-  MMAEMU_CHECK(coverage.m.size() == kSizes.size() && coverage.n.size() == kSizes.size());
+  for (const int64_t size : kSizes) {
+    MMAEMU_CHECK(coverage.m.count(size) == 1 && coverage.n.count(size) == 1, size);
+  }
   return finish();
 }
