@@ -51,6 +51,8 @@ def check_backend(function: str, backend: str) -> None:
     if backend in ("auto", "cpu"):
         _check_forced_target(function, status)
         return
+    if cuda.is_cuda(backend):
+        cuda.require_extension(function, backend)
     if backend in status:
         why_not = status[backend].why_not
     elif backend in _PROCESSORS:

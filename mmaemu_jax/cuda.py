@@ -156,4 +156,3 @@ def workspace_bytes(kernel: str, m: int, n: int, k: int, b_layout: str) -> int:
         return 0
     row = -(-k // 16) * 16
     return sum(-(-lines * row // _ALIGNMENT) * _ALIGNMENT for lines in (m, n)) + _ALIGNMENT
-

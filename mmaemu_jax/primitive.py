@@ -282,8 +282,8 @@ def _lower_cuda(ctx, *operands, params: GemmParams):
         return _lower_elsewhere(ctx, *operands, params=params)
     if not cuda.is_cuda(params.backend):
         backends.check_platforms("scaled_mm", params.backend, "cuda")
-    issue(cuda_gate.admit("scaled_mm", params.backend))
-    kernel = cuda.kernel_attribute(params.backend)
+    kernel, notices = cuda_gate.choose("scaled_mm", params.backend)
+    issue(notices)
     return _lower_to_kernel(ctx, *operands, params=params, kernel=kernel)
 
 

@@ -46,9 +46,8 @@ struct DecodedWord {
 
   __device__ DecodedWord(uint32_t codes, bool e5m2)
       : magnitude(codes & kMagnitudes), is_e5m2(e5m2) {
-    const uint32_t stored =
-        e5m2 ? magnitude >> kE5M2.mantissa_bits & kE5M2.exponent_mask() * kOnes
-             : magnitude >> kE4M3.mantissa_bits & kE4M3.exponent_mask() * kOnes;
+    const uint32_t stored = e5m2 ? magnitude >> kE5M2.mantissa_bits & kE5M2.exponent_mask() * kOnes
+                                 : magnitude >> kE4M3.mantissa_bits & kE4M3.exponent_mask() * kOnes;
     const uint32_t normal = (stored + kMagnitudes) >> 7 & kOnes;
     field = stored + (kOnes - normal);
     nonzero = whole_bytes((magnitude + kMagnitudes) & kSigns);

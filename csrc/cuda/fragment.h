@@ -1,5 +1,5 @@
-// Which outputs a thread holds: those of mma.sync's m16n8 accumulators, 2 x 2 of them per warp. With
-// 16 outputs the accumulators of a chain, a split, a slot and the whole fit 128 registers.
+// Which outputs a thread holds: those of mma.sync's m16n8 accumulators, 2 x 2 of them per warp.
+// With 16 outputs the accumulators of a chain, a split, a slot and the whole fit 128 registers.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// The Hopper instructions that the wgmma kernel is made of: tensor memory access, barriers in shared
-// memory, warpgroup multiply-adds. One function each; csrc/tests/hopper_on_cpu.h has them for the CPU.
+// The Hopper instructions that the wgmma kernel is made of: tensor memory access, barriers in
+// shared memory, warpgroup multiply-adds. One function each; csrc/tests/hopper_on_cpu.h has them
+// for the CPU.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,15 @@ using OperandMap = CUtensorMap;
 // lines and 128 codes with 128-byte swizzling; what lies outside reads as 0.
 inline cudaError_t make_operand_map(OperandMap& map, const uint8_t* codes, int64_t lines,
                                     int64_t depth, int64_t line_stride, int box_lines) {
-  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
-                              const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
-                              const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
-                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  using Encode =
+      CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                   const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
   void* found = nullptr;
   cudaDriverEntryPointQueryResult query{};
 #if CUDART_VERSION >= 12050
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &query);
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
+                                                             12000, cudaEnableDefault, &query);
 #else
   const cudaError_t error =
       cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &query);
@@ -56,51 +57,49 @@ __device__ __forceinline__ uint32_t shared_address(const void* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 
-// A barrier of `arrivals` arrivals and of announced bytes, used over and over; a phase is 0, 1, 0...
+// A barrier of `arrivals` arrivals and of announced bytes, used over and over; a phase is 0, 1,
+// 0...
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
-  MMAEMU_SM90A(asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-                            "r"(arrivals)
-                            : "memory"));
+  MMAEMU_SM90A(
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                   "r"(arrivals) : "memory"));
 }
 // Makes the barriers seen by the copy engine; then a block-wide barrier.
 __device__ __forceinline__ void barriers_ready() {
-  MMAEMU_SM90A(asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"));
-  MMAEMU_SM90A(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"));
+  MMAEMU_SM90A(asm volatile("fence.mbarrier_init.release.cluster;" :: : "memory"));
+  MMAEMU_SM90A(asm volatile("fence.proxy.async.shared::cta;" :: : "memory"));
   __syncthreads();
 }
 __device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  MMAEMU_SM90A(asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-                            : "memory"));
+  MMAEMU_SM90A(asm volatile(
+      "mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory"));
 }
 __device__ __forceinline__ void barrier_expect(uint64_t* barrier, uint32_t bytes) {
-  MMAEMU_SM90A(asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                                shared_address(barrier)),
-                            "r"(bytes)
-                            : "memory"));
+  MMAEMU_SM90A(asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes) : "memory"));
 }
 // Returns once the phase has ended.
 __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t phase) {
-  MMAEMU_SM90A(asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra DONE;\n"
-      "bra WAIT;\n"
-      "DONE:\n"
-      "}\n" ::"r"(shared_address(barrier)),
-      "r"(phase)
-      : "memory"));
+  MMAEMU_SM90A(
+      asm volatile("{\n"
+                   ".reg .pred done;\n"
+                   "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                   "@done bra DONE;\n"
+                   "bra WAIT;\n"
+                   "DONE:\n"
+                   "}\n" ::"r"(shared_address(barrier)),
+                   "r"(phase) : "memory"));
 }
 
 // Copies the box whose first code is (line, k) and reports its bytes to the barrier.
 __device__ __forceinline__ void copy_box(void* to, const OperandMap& map, int64_t line, int64_t k,
                                          uint64_t* barrier) {
-  MMAEMU_SM90A(asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
-      "l"(reinterpret_cast<uint64_t>(&map)), "r"(static_cast<int>(k)), "r"(static_cast<int>(line)),
-      "r"(shared_address(barrier))
-      : "memory"));
+  MMAEMU_SM90A(
+      asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                   "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+                   "l"(reinterpret_cast<uint64_t>(&map)), "r"(static_cast<int>(k)),
+                   "r"(static_cast<int>(line)), "r"(shared_address(barrier)) : "memory"));
 }
 
 // A barrier of `threads` threads of the block; 0 is __syncthreads'.
@@ -119,47 +118,45 @@ __device__ __forceinline__ void take_registers() {
 
 // The accumulators are in registers again when these return.
 __device__ __forceinline__ void wgmma_begin() {
-  MMAEMU_SM90A(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"));
+  MMAEMU_SM90A(asm volatile("wgmma.fence.sync.aligned;" :: : "memory"));
 }
 __device__ __forceinline__ void wgmma_commit() {
-  MMAEMU_SM90A(asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"));
+  MMAEMU_SM90A(asm volatile("wgmma.commit_group.sync.aligned;" :: : "memory"));
 }
 template <int kGroupsLeft>
 __device__ __forceinline__ void wgmma_wait() {
   MMAEMU_SM90A(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroupsLeft) : "memory"));
 }
 
-#define MMAEMU_REGISTERS_64                                                                       \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "             \
-  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "              \
-  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "              \
+#define MMAEMU_REGISTERS_64                                                           \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "  \
+  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "  \
   "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-#define MMAEMU_REGISTERS_128                                                                      \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "             \
-  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "              \
-  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "              \
-  "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "              \
-  "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "              \
-  "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "              \
-  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "            \
-  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "          \
+#define MMAEMU_REGISTERS_128                                                             \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "    \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "     \
+  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "     \
+  "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "     \
+  "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "     \
+  "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "     \
+  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "   \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, " \
   "%126, %127}, "
 #define MMAEMU_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define MMAEMU_D16(i) MMAEMU_D4(i), MMAEMU_D4(i + 4), MMAEMU_D4(i + 8), MMAEMU_D4(i + 12)
 #define MMAEMU_D64(i) MMAEMU_D16(i), MMAEMU_D16(i + 16), MMAEMU_D16(i + 32), MMAEMU_D16(i + 48)
 
 // wgmma m64nNk32 on two shared-memory descriptors; the accumulator takes part if `keep`.
-#define MMAEMU_WGMMA(n, a_format, b_format, list, outputs, in_a, in_b, in_keep)            \
-  MMAEMU_SM90A(asm volatile(                                                               \
-      "{\n.reg .pred keep;\nsetp.ne.b32 keep, " in_keep ", 0;\n"                           \
-      "wgmma.mma_async.sync.aligned.m64n" n "k32.f32." a_format "." b_format " " list      \
-      in_a ", " in_b ", keep, 1, 1;\n}\n"                                                  \
-      : outputs                                                                            \
-      : "l"(a), "l"(b), "r"(keep)))
-#define MMAEMU_WGMMA_128(a_format, b_format)                                               \
-  MMAEMU_WGMMA("128", a_format, b_format, MMAEMU_REGISTERS_64, MMAEMU_OUTPUTS_64, "%64",   \
-               "%65", "%66")
-#define MMAEMU_WGMMA_256(a_format, b_format)                                               \
+#define MMAEMU_WGMMA(n, a_format, b_format, list, outputs, in_a, in_b, in_keep)                    \
+  MMAEMU_SM90A(asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " in_keep ", 0;\n"             \
+                            "wgmma.mma_async.sync.aligned.m64n" n "k32.f32." a_format "." b_format \
+                            " " list in_a ", " in_b ", keep, 1, 1;\n}\n" : outputs : "l"(a),       \
+                            "l"(b), "r"(keep)))
+#define MMAEMU_WGMMA_128(a_format, b_format)                                                    \
+  MMAEMU_WGMMA("128", a_format, b_format, MMAEMU_REGISTERS_64, MMAEMU_OUTPUTS_64, "%64", "%65", \
+               "%66")
+#define MMAEMU_WGMMA_256(a_format, b_format)                                                \
   MMAEMU_WGMMA("256", a_format, b_format, MMAEMU_REGISTERS_128, MMAEMU_OUTPUTS_128, "%128", \
                "%129", "%130")
 #define MMAEMU_OUTPUTS_64 MMAEMU_D64(0)

@@ -1,5 +1,5 @@
-// The block step on fp32 lanes: the method of cpu/chain_kernel-inl.h, which has the argument for it,
-// with three changes that suit a GPU.
+// The block step on fp32 lanes: the method of cpu/chain_kernel-inl.h, which has the argument for
+// it, with three changes that suit a GPU.
 //  1. E comes from the tensor cores, as bf16 powers of two. With 2^(kLog e) times a constant for
 //     every element (0 for a zero), the sum over a group of products lies in [2^(kSpacing E'),
 //     2^(kSpacing E' + log2(group))], kSpacing = 2^kLog: it is at least the largest product, which

@@ -21,7 +21,7 @@ struct Workspace {
 
 struct Kernel {
   const char* name;
-  const char* what;  // one line for people
+  const char* what;   // one line for people
   bool experimental;  // has never run on a GPU: only on request, after its self-test
   // The compute capability it needs, times ten; exact: no other one will do.
   int capability;

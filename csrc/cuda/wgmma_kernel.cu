@@ -1,7 +1,7 @@
-// The kernel for GPUs whose wgmma is the model (32 products, 13 fraction bits): one warpgroup copies
-// stages of 128 codes of K, two multiply. Chains and their sums are the plan's (R10 to R13). The
-// instruction truncates each block's result itself (R7) and returns the IEEE value of non-finite
-// inputs (R14).
+// The kernel for GPUs whose wgmma is the model (32 products, 13 fraction bits): one warpgroup
+// copies stages of 128 codes of K, two multiply. Chains and their sums are the plan's (R10 to R13).
+// The instruction truncates each block's result itself (R7) and returns the IEEE value of
+// non-finite inputs (R14).
 
 #include <cstdint>
 
@@ -14,10 +14,10 @@
 
 namespace mmaemu::cuda {
 
-inline constexpr int kStageK = 128;       // one swizzled line
-inline constexpr int kWgmmaK = 32;        // one block of the model
-inline constexpr int kWgmmaRows = 64;     // of one warpgroup
-inline constexpr int kConsumers = 2;      // warpgroups that multiply
+inline constexpr int kStageK = 128;    // one swizzled line
+inline constexpr int kWgmmaK = 32;     // one block of the model
+inline constexpr int kWgmmaRows = 64;  // of one warpgroup
+inline constexpr int kConsumers = 2;   // warpgroups that multiply
 inline constexpr int kWgmmaTileRows = kWgmmaRows * kConsumers;
 inline constexpr int kWgmmaThreads = 128 * (kConsumers + 1);
 
@@ -111,7 +111,8 @@ class WgmmaTile {
     Turn<Memory::kStages> turn;
     if constexpr (kSums == Sums::kNone) run_one_chain(consumer, total);
     if constexpr (kSums == Sums::kChains) {
-      for (int64_t split = 0; split < g_.plan.splits; ++split) add_chains(consumer, split, turn, total);
+      for (int64_t split = 0; split < g_.plan.splits; ++split)
+        add_chains(consumer, split, turn, total);
     }
     if constexpr (kSums == Sums::kSplits) {
       for (int64_t split = 0; split < g_.plan.splits; ++split) {
@@ -171,8 +172,7 @@ class WgmmaTile {
   // The chains of one split, added to sum in turn. An accumulator is never -0 (R7), so that the
   // first may be added to +0 instead of being assigned.
   __device__ __forceinline__ void add_chains(int consumer, int64_t split,
-                                             Turn<Memory::kStages>& turn,
-                                             Accumulators& sum) const {
+                                             Turn<Memory::kStages>& turn, Accumulators& sum) const {
     const SplitStages stages = split_stages(g_, split);
 #pragma unroll 1
     for (int64_t first = 0; first < stages.count; first += stages.per_chain) {
@@ -198,7 +198,8 @@ class WgmmaTile {
     for (int i = 0; i < kColumns / 2; ++i) sum[i] = __fadd_rn(sum[i], x[i]);
   }
 
-  // Register 4 j + e of a thread is at row 16 warp + group + 8 (e / 2), column 8 j + 2 pair + e % 2.
+  // Register 4 j + e of a thread is at row 16 warp + group + 8 (e / 2), column 8 j + 2 pair + e
+  // % 2.
   __device__ void keep(int consumer, const Accumulators& total) {
     const Lane lane = Lane::own();
     const int row = consumer * kWgmmaRows + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
@@ -352,8 +353,8 @@ cudaError_t launch_batch(const Gemm& g, const Workspace& w, int64_t batch, cudaS
 
 // A stage lies within one chain; coordinates and tiles are 32-bit numbers.
 bool runs_wgmma(const Gemm& g) {
-  const bool whole_stages = g.plan.chunk_k % kStageK == 0 &&
-                            (g.plan.splits == 1 || g.plan.tile_k % kStageK == 0);
+  const bool whole_stages =
+      g.plan.chunk_k % kStageK == 0 && (g.plan.splits == 1 || g.plan.tile_k % kStageK == 0);
   const int64_t limit = int64_t{1} << 31;
   const int64_t tiles = ceil_div(g.m, kWgmmaTileRows) * ceil_div(g.n, 128);
   return g.c == nullptr && g.k > 0 && !g.plan.pairwise && whole_stages &&

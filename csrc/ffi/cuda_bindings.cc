@@ -1,4 +1,5 @@
-// The Python module mmaemu_jax._native_cuda: the CUDA handler as a capsule, and what this build has.
+// The Python module mmaemu_jax._native_cuda: the CUDA handler as a capsule, and what this build
+// has.
 
 #include <cuda_runtime_api.h>
 #include <nanobind/nanobind.h>

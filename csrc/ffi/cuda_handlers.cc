@@ -1,6 +1,6 @@
-// The GEMM handler on CUDA: checks the call (gemm_call.h), chooses a kernel, launches it. It neither
-// allocates nor waits, so that XLA may record it into a command buffer. A second result, where the
-// lowering asks for one, is workspace.
+// The GEMM handler on CUDA: checks the call (gemm_call.h), chooses a kernel, launches it. It
+// neither allocates nor waits, so that XLA may record it into a command buffer. A second result,
+// where the lowering asks for one, is workspace.
 
 #include "ffi/cuda_handlers.h"
 

@@ -2,6 +2,7 @@
 // theirs do. The layouts are the hardware's: swizzled lines, descriptors, accumulator registers.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -105,6 +106,13 @@ inline uint8_t code_at(uint64_t descriptor, uint32_t i, uint32_t k) {
 inline uint32_t native_block(const InstructionModel& model, const FloatFormat& fmt_a,
                              const uint8_t* a, const FloatFormat& fmt_b, const uint8_t* b,
                              uint32_t c) {
+  // Padding lines, which are most of a small GEMM's tile, change nothing: no accumulator is -0 or
+  // has more bits than R7 leaves.
+  const auto up_to = [&](const uint8_t* x, uint32_t magnitude) {
+    return std::all_of(x, x + model.nfma, [&](uint8_t code) { return (code & 0x7F) <= magnitude; });
+  };
+  if (up_to(a, 0) && up_to(b, fmt_b.max_finite)) return c;
+  if (up_to(b, 0) && up_to(a, fmt_a.max_finite)) return c;
   SpecialValue special;
   special.add_accumulator(c);
   std::array<Term, 32> terms;
@@ -155,9 +163,9 @@ void mma_fp8_16x8x32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
         std::memcpy(codes_a + 4 * pair, all + (lane / 4 * 4 + pair) * 6 + 2 * block + e / 2, 4);
         std::memcpy(codes_b + 4 * pair, all + (column * 4 + pair) * 6 + 4 + block, 4);
       }
-      d[e] = __uint_as_float(native_block(kModel, kIsE5M2A ? kE5M2 : kE4M3, codes_a,
-                                          kIsE5M2B ? kE5M2 : kE4M3, codes_b,
-                                          __float_as_uint(d[e])));
+      d[e] =
+          __uint_as_float(native_block(kModel, kIsE5M2A ? kE5M2 : kE4M3, codes_a,
+                                       kIsE5M2B ? kE5M2 : kE4M3, codes_b, __float_as_uint(d[e])));
     }
   }
   leave_exchange();

@@ -1,5 +1,5 @@
-// The CUDA kernels, from their own source, against the CPU's portable kernel: models, plans, formats,
-// outputs, layouts, batches, odd shapes and adversarial operands, bit for bit.
+// The CUDA kernels, from their own source, against the CPU's portable kernel: models, plans,
+// formats, outputs, layouts, batches, odd shapes and adversarial operands, bit for bit.
 
 #include <algorithm>
 #include <array>
@@ -24,8 +24,7 @@ namespace mmaemu::testing {
 namespace {
 
 constexpr std::array<int64_t, 12> kSizes{0, 1, 15, 16, 17, 31, 33, 63, 64, 65, 66, 130};
-constexpr std::array<InstructionModel, 3> kIeeeModels{
-    kEarly16, kEarly32, {32, 13, 13, -41, false}};
+constexpr std::array<InstructionModel, 3> kIeeeModels{kEarly16, kEarly32, {32, 13, 13, -41, false}};
 constexpr std::array<InstructionModel, 3> kOtherModels{
     kLate32, {16, 12, 13, -132, false}, {8, 13, 13, -132, false}};
 
@@ -121,7 +120,7 @@ void check_matrix(Coverage& coverage) {
   Random random(7);
   std::vector<InstructionModel> models(kIeeeModels.begin(), kIeeeModels.end());
   models.push_back(kOtherModels[0]);
-  const int64_t max_products = kFewerCases ? 20'000 : 120'000;
+  const int64_t max_products = kFewerCases ? 20'000 : 60'000;
   for (const InstructionModel& model : models) {
     for (const AccumulationPlan& plan : kPlans) {
       for (const Family family : kFamilies) {
@@ -149,7 +148,8 @@ void check_long_chains(Coverage& coverage) {
         gemm.set_shape(7, n, 1700);
         gemm.formats = random.pick(kFormatPairs);
         gemm.b_is_kn = random.one_in(2);
-        fill_operands(gemm, random, random.one_in(2) ? Family::kCancellation : Family::kFiniteCodes);
+        fill_operands(gemm, random,
+                      random.one_in(2) ? Family::kCancellation : Family::kFiniteCodes);
         check_case(gemm, coverage);
       }
     }
