@@ -9,6 +9,7 @@ from mmaemu_jax import _native
 from mmaemu_jax import errors as errors
 from mmaemu_jax import profiling as profiling
 from mmaemu_jax import testing as testing
+from mmaemu_jax import training as training
 from mmaemu_jax.accumulate import SplitK as SplitK
 from mmaemu_jax.accumulate import SplitRule as SplitRule
 from mmaemu_jax.api import accumulate as accumulate
@@ -18,8 +19,11 @@ from mmaemu_jax.backends import BackendStatus as BackendStatus
 from mmaemu_jax.backends import backends_status as backends_status
 from mmaemu_jax.batch_invariance import BatchInvarianceReport as BatchInvarianceReport
 from mmaemu_jax.batch_invariance import batch_invariance as batch_invariance
+from mmaemu_jax.contraction import Contraction as Contraction
+from mmaemu_jax.contraction import contract as contract
 from mmaemu_jax.explain import CallPlan as CallPlan
 from mmaemu_jax.explain import explain as explain
+from mmaemu_jax.exporting import export_checks as export_checks
 from mmaemu_jax.gemm_cost import GemmCost as GemmCost
 from mmaemu_jax.gemm_cost import gemm_cost as gemm_cost
 from mmaemu_jax.instruction import Preset as Preset
@@ -33,8 +37,13 @@ from mmaemu_jax.platforms import resolve_splitk as resolve_splitk
 from mmaemu_jax.quantize import quantize as quantize
 from mmaemu_jax.selftest import SelfTestReport as SelfTestReport
 from mmaemu_jax.selftest import selftest as selftest
+from mmaemu_jax.transforms import Emulated as Emulated
+from mmaemu_jax.transforms import EmulatedGemm as EmulatedGemm
+from mmaemu_jax.transforms import EmulationReport as EmulationReport
 from mmaemu_jax.transforms import GemmSite as GemmSite
 from mmaemu_jax.transforms import JaxprReport as JaxprReport
+from mmaemu_jax.transforms import LeftProduct as LeftProduct
+from mmaemu_jax.transforms import emulate as emulate
 from mmaemu_jax.transforms import explain_jaxpr as explain_jaxpr
 
 __version__: str = _native.VERSION

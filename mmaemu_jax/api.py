@@ -191,26 +191,26 @@ def dot(
     arithmetic = preset_argument("dot", preset)
     operands = dot_operands(a, b, c, fmt)
     check_backend("dot", backend)
-    *lead, k = operands.a.shape
-    n = math.prod(lead)
-    if n == 0:
-        return _zeros(tuple(lead), _FLOAT32)
+    lead = operands.a.shape[:-1]
+    if math.prod(lead) == 0:
+        return _zeros(lead, _FLOAT32)
     issue(experimental_notices("dot", "preset", arithmetic))
-    one = jnp.ones((1,), jnp.float32)
+    one = jnp.ones((1,) * len(lead), jnp.float32)
+    # Each dot is a GEMM of its own, and the leading dimensions stay apart: each can be sharded.
     result = primitive.bind(
-        operands.a.reshape(n, 1, k),
-        operands.b.reshape(n, 1, k),
+        operands.a[..., None, :],
+        operands.b[..., None, :],
         one,
         one,
         None,
-        None if operands.c is None else operands.c.reshape(n, 1, 1),
+        None if operands.c is None else operands.c[..., None, None],
         model=arithmetic.model,
         plan=ONE_CHAIN,
         out_dtype=_FLOAT32,
         b_layout="nk",
         backend=backend,
     )
-    return result.reshape(lead)
+    return jnp.squeeze(result, (-2, -1))
 
 
 def _zeros(shape: tuple, dtype: np.dtype) -> jax.Array:

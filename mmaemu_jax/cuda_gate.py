@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import Literal
 
 import jax
 import numpy as np
@@ -21,6 +20,7 @@ from mmaemu_jax.accumulate import (
     SplitK,
     make_plan,
 )
+from mmaemu_jax.dimensions import BLayout
 from mmaemu_jax.errors import (
     BackendFallbackWarning,
     BackendUnavailableError,
@@ -32,8 +32,6 @@ from mmaemu_jax.instruction import InstructionModel, get_preset
 from mmaemu_jax.notices import Notice
 from mmaemu_jax.testing.bits import compare_bits
 from mmaemu_jax.testing.cases import families, operands
-
-BLayout = Literal["nk", "kn"]
 
 #: Around every tile edge, with short and long chains; all K are multiples of 16 but the last.
 SHAPES = (

@@ -43,6 +43,10 @@ class ExperimentalKernelWarning(MmaemuWarning):
     """A kernel that no GPU has run yet was asked for; it agreed with the portable one here."""
 
 
+class UnemulatedDotWarning(MmaemuWarning):
+    """emulate leaves an FP8 product to JAX, because it cannot take it over."""
+
+
 class BackendFallbackWarning(MmaemuWarning):
     """A platform without kernels computes by the float64 reference (same bits, slower)."""
 

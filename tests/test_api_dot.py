@@ -88,7 +88,7 @@ def test_dot_hands_on_its_operands(bound):
     assert (y.shape, y.dtype) == ((2, 3), jnp.float32)
     (call,) = bound
     shapes = [x if x is None else x.shape for x in call["operands"]]
-    assert shapes == [(6, 1, 5), (6, 1, 5), (1,), (1,), None, (6, 1, 1)]
+    assert shapes == [(2, 3, 1, 5), (2, 3, 1, 5), (1, 1), (1, 1), None, (2, 3, 1, 1)]
     assert call["plan"] == ONE_CHAIN
     assert call["model"] == mj.get_preset("hopper").model
     assert call["b_layout"] == "nk"

@@ -37,6 +37,18 @@ def scan_over_weights(x, weights):
     return jax.lax.scan(lambda x, w: (x, matmul(x, w.T)), x, weights)[1]
 
 
+def in_a_branch(x, w):
+    either = jax.lax.abs, jax.lax.neg
+    return jax.lax.cond(x[0, 0] > 0, *(lambda x, w, f=f: f(matmul(x, w.T)) for f in either), x, w)
+
+
+def in_a_loop(x, w):
+    def body(state):
+        return state[0] + 1, matmul(x, w.T)[0]
+
+    return jax.lax.while_loop(lambda s: s[0] < 2, body, (0, np.zeros(N, np.float32)))[1]
+
+
 def nested(x, w):
     return jax.vmap(jax.vmap(lambda x: matmul(x, w.T)))(x)
 
@@ -57,6 +69,9 @@ def nested(x, w):
             jax.vmap(lambda x, w: matmul(x, w.T), (None, 0)), (A, WEIGHTS), id="vmap, only w mapped"
         ),
         pytest.param(nested, (X[None], W), id="nested vmap"),
+        pytest.param(jax.checkpoint(lambda x, w: matmul(x, w.T)), (A, W), id="checkpoint"),
+        pytest.param(in_a_branch, (A, W), id="branch of cond"),
+        pytest.param(in_a_loop, (A, W), id="body of while_loop"),
         pytest.param(scan_over_rows, (X, W), id="scan body, w from outside"),
         pytest.param(scan_over_weights, (A, WEIGHTS), id="scan body, w scanned"),
     ],
@@ -86,14 +101,55 @@ print(hits, np.asarray(y).tobytes().hex())
 """
 
 
-def test_persistent_compilation_cache(tmp_path):
-    """A second process loads the program that the first one compiled."""
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+def cache_in(folder, **more: str) -> dict[str, str]:
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        **more,
     }
-    runs = [run_python(CACHE_PROGRAM, **cache).split() for _ in range(2)]
+
+
+def test_persistent_compilation_cache(tmp_path):
+    """A second process loads the program that the first one compiled."""
+    runs = [run_python(CACHE_PROGRAM, **cache_in(tmp_path)).split() for _ in range(2)]
     desired = np.asarray(gemm(finite_codes(1, (16, 64)), finite_codes(2, (32, 64))))
     assert [int(hits) > 0 for hits, _ in runs] == [False, True]
     assert {bits for _, bits in runs} == {desired.tobytes().hex()}
+
+
+SHARDED_CACHE_PROGRAM = """
+import functools, jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from gemms import finite_codes, gemm
+from mmaemu_jax.accumulate import AccumulationPlan
+mesh = Mesh(np.array(jax.devices()), ("x",))
+a, b = finite_codes(1, (16, 512)), finite_codes(2, (32, 512))
+specs = P("x"), P()
+sharded = [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip((a, b), specs)]
+for chunk in CHUNKS:
+    function = functools.partial(gemm, plan=AccumulationPlan(chunk))
+    plain, events = np.asarray(function(a, b)), []
+    jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
+    y = np.asarray(jax.jit(function)(*sharded))
+    assert y.tobytes() == plain.tobytes()
+    print(events.count("/jax/compilation_cache/cache_hits"))
+"""
+
+
+def test_persistent_compilation_cache_on_several_devices(tmp_path):
+    """JAX puts the rule's address into the key, unless told to leave it out.
+
+    Then a rule must not be taken for that of another GEMM: the second chunk size misses.
+    """
+
+    def hits(chunks: tuple[int, ...], **more: str) -> list[str]:
+        flags = "--xla_force_host_platform_device_count=2"
+        environment = cache_in(tmp_path, XLA_FLAGS=flags, **more)
+        return run_python(f"CHUNKS = {chunks}{SHARDED_CACHE_PROGRAM}", **environment).split()
+
+    without = {"JAX_REMOVE_CUSTOM_PARTITIONING_PTR_FROM_CACHE_KEY": "1"}
+    assert hits((128,)) == ["0"]
+    assert hits((128,)) == ["0"]
+    assert hits((128,), **without) == ["0"]
+    assert hits((128, 0), **without) == ["1", "0"]

@@ -1,29 +1,36 @@
-"""The primitive in partitioned programs, on four CPU devices (conftest.py).
+"""The primitive in programs that JAX partitions over devices: no copies, no collectives, same bits.
 
-Partitioning itself is a later layer. What is proved here is that the primitive can carry it:
-custom_vjp(custom_vmap(custom_partitioning(primitive))) needs public JAX alone.
+On the four CPU devices of conftest.py; other meshes are in test_meshes.py.
 """
 
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gemms import finite_codes, gemm, ordinary_scales
-from jax.custom_batching import custom_vmap
-from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import mmaemu_jax as mj
+from mmaemu_jax import partition, primitive
+from mmaemu_jax.accumulate import AccumulationPlan
+from mmaemu_jax.errors import UnsupportedFeatureError
+from mmaemu_jax.formats import E4M3
 from mmaemu_jax.testing import assert_bitwise_equal
 
 M, N, K, BATCH = 16, 24, 96, 4
 A, B = finite_codes(1, (BATCH, M, K)), finite_codes(2, (BATCH, N, K))
-SCALE_A, SCALE_B = ordinary_scales(3, (BATCH,)), ordinary_scales(4, (BATCH,))
+C = ordinary_scales(5, (BATCH, M, N))
+SCALE_A, SCALE_B, SCALE_RESULT = (ordinary_scales(i, (BATCH,)) for i in (3, 4, 6))
 OPERANDS = (A, B, SCALE_A, SCALE_B)
 ONE_GEMM = tuple(x[0] for x in OPERANDS)
-COLLECTIVE = r"all-gather|all-reduce|all-to-all|reduce-scatter|collective-\w+"
+REPLICATED = (P(), P())
+SLOW_SPLIT = AccumulationPlan(32, 2, 32)
+
+matmul = partial(gemm, b_layout="kn")  # b is [K, N]
 
 
 @pytest.fixture(scope="module")
@@ -32,127 +39,260 @@ def mesh() -> Mesh:
     return Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
 
 
-# ------------------------------------------------------------------------- the later composition
-
-
-@custom_partitioning
-def partitioned(a, b, scale_a, scale_b):
-    """[B, M, K], [B, N, K], [B], [B] -> [B, M, N]."""
-    return gemm(a, b, scale_a, scale_b)
-
-
-def partition(mesh, arg_shapes, result_shape):
-    """Batch, M and N stay where they are; K is gathered, never summed (R24)."""
-    spec = (*result_shape.sharding.spec, None, None, None)
-    batch, m, n = spec[:3]
-    specs = (P(batch, m, None), P(batch, n, None), P(batch), P(batch))
-    in_shardings = tuple(NamedSharding(mesh, s) for s in specs)
-    return mesh, gemm, NamedSharding(mesh, P(batch, m, n)), in_shardings
-
-
-partitioned.def_partition(
-    partition=partition,
-    sharding_rule="b m k, b n k, b, b -> b m n",
-    need_replication_factors=("k",),
-)
-
-
-@custom_vmap
-def batched(*operands):
-    return partitioned(*operands)
-
-
-@batched.def_vmap
-def batched_rule(size, is_batched, *operands):
-    """Folds the new dimension into the batch."""
-    operands = [
-        x if mapped else jnp.broadcast_to(x, (size, *x.shape))
-        for x, mapped in zip(operands, is_batched, strict=True)
-    ]
-    y = batched(*(x.reshape(-1, *x.shape[2:]) for x in operands))
-    return y.reshape(size, -1, *y.shape[1:]), True
-
-
-@jax.custom_vjp
-def composed(a, b, scale_a, scale_b):
-    return batched(a[None], b[None], scale_a[None], scale_b[None])[0]
-
-
-def forward(*operands):
-    y = composed(*operands)
-    return y, (y, operands)
-
-
-def backward(residuals, cotangent):
-    y, (a, b, scale_a, scale_b) = residuals
-    return jnp.zeros_like(a), jnp.zeros_like(b), (cotangent * y).sum() / scale_a, scale_b
-
-
-composed.defvjp(forward, backward)
-
-
 def place(mesh: Mesh, operands, specs):
     return [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(operands, specs, strict=True)]
 
 
-def run(program, operands):
-    """The result, and the collectives in the compiled program, which calls the kernel."""
-    compiled = program.lower(*operands).compile()
+COLLECTIVE = r"all-gather|all-reduce|all-to-all|reduce-scatter|collective-\w+"
+
+
+def collectives(hlo: str) -> list[str]:
+    return re.findall(rf"(?:{COLLECTIVE})(?=[\w.-]*\()", hlo)
+
+
+def moves(hlo: str) -> list[str]:
+    """Instructions that transpose or copy a matrix."""
+    return re.findall(r"= \w+\[\d+,[\d,]+\]\S* (?:transpose|copy)\(.*", hlo)
+
+
+def run(function, operands, **options):
+    """The result, and the compiled program, which calls the kernel."""
+    compiled = jax.jit(function, **options).lower(*operands).compile()
     hlo = compiled.as_text()
     assert "mmaemu_scaled_mm" in hlo
-    return compiled(*operands), re.findall(rf"(?:{COLLECTIVE})(?=[\w.-]*\()", hlo)
+    return compiled(*operands), hlo
 
 
-@pytest.mark.parametrize("out_spec", [P("x", "y"), None], ids=["asked", "propagated"])
-def test_m_and_n_partition_without_collectives(mesh, out_spec):
-    operands = place(mesh, ONE_GEMM, (P("x", None), P("y", None), P(), P()))
-    asked = {"out_shardings": NamedSharding(mesh, out_spec)} if out_spec else {}
-    y, collectives = run(jax.jit(composed, **asked), operands)
-    assert not collectives
+def check(function, mesh, operands, specs, out: P, **options):
+    """No collective and no moved matrix, an output sharded as ``out``, the bits of one device."""
+    y, hlo = run(function, place(mesh, operands, specs), **options)
+    assert collectives(hlo) == []
+    assert moves(hlo) == []
+    assert y.sharding.is_equivalent_to(NamedSharding(mesh, out), y.ndim)
+    assert_bitwise_equal(y, jax.jit(function)(*operands))
+
+
+# --------------------------------------------------------------------------------- M, N and batch
+
+LAYOUTS = {
+    "nk": (gemm, ONE_GEMM[1], P("y", None)),
+    "kn": (matmul, np.ascontiguousarray(ONE_GEMM[1].T), P(None, "y")),
+    "w.T": (lambda x, w, *scales: matmul(x, w.T, *scales), ONE_GEMM[1], P("y", None)),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_m_and_n(mesh, layout):
+    function, b, spec = LAYOUTS[layout]
+    operands = (ONE_GEMM[0], b, *ONE_GEMM[2:])
+    check(function, mesh, operands, (P("x"), spec, *REPLICATED), P("x", "y"))
+
+
+def test_the_asked_output_reaches_the_operands(mesh):
+    asked = {"out_shardings": NamedSharding(mesh, P("y", "x"))}
+    check(gemm, mesh, ONE_GEMM, (P(),) * 4, P("y", "x"), **asked)
+
+
+def test_one_dimension_over_both_axes(mesh):
+    function = LAYOUTS["w.T"][0]
+    specs = (P(("x", "y")), P(), *REPLICATED)
+    check(function, mesh, ONE_GEMM, specs, P(("x", "y")))
+    check(function, mesh, ONE_GEMM, (P(), P(("y", "x")), *REPLICATED), P(None, ("y", "x")))
+
+
+@pytest.mark.parametrize("options", [{"plan": SLOW_SPLIT}, {"backend": "cpu:scalar"}], ids=str)
+def test_options_reach_every_part(mesh, options):
+    function = partial(gemm, **options)
+    check(function, mesh, ONE_GEMM, (P("x"), P("y"), *REPLICATED), P("x", "y"))
+
+
+def test_all_operands_under_vmap(mesh):
+    operands = (*OPERANDS, SCALE_RESULT, C)
+    batch, specs = P("x"), (P("x", "y"), P("x"), P("x"), P("x"), P("x"), P("x", "y"))
+    function = jax.vmap(partial(gemm, out_dtype=E4M3.dtype))
+    check(function, mesh, operands, specs, P("x", "y"))
+    check(function, mesh, operands, (batch,) * 6, batch)
+
+
+@pytest.mark.parametrize(
+    ("in_axes", "specs", "out"),
+    [
+        ((0, None), (P("x"), P("y")), P("x", None, "y")),
+        ((None, 0), (P("y"), P("x")), P("x", "y")),
+        ((0, 0), (P(("x", "y")), P(("x", "y"))), P(("x", "y"))),
+    ],
+)
+def test_vmap(mesh, in_axes, specs, out):
+    """A weight that is not mapped is neither copied per element nor transposed."""
+    operands = [x if axis == 0 else x[0] for x, axis in zip((A, B), in_axes, strict=True)]
+    function = jax.vmap(lambda x, w: matmul(x, w.T), in_axes=in_axes)
+    check(function, mesh, operands, specs, out)
+
+
+def test_nested_vmap(mesh):
+    function = jax.vmap(jax.vmap(lambda x, w: matmul(x, w.T), (0, None)), (0, None))
+    x = A.reshape(2, 2, M, K)
+    check(function, mesh, (x, B[0]), (P("y", "x"), P()), P("y", "x"))
+
+
+def test_scan_over_layers(mesh):
+    def function(x, weights):
+        return jax.lax.scan(lambda x, w: (x, matmul(x, w.T)), x, weights)[1]
+
+    y, hlo = run(function, place(mesh, (A[0], B), (P("x"), P(None, "y"))))
+    assert collectives(hlo) == []
+    assert_bitwise_equal(y, jnp.stack([gemm(A[0], w) for w in B]))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        jax.checkpoint,
+        lambda f: lambda *x: jax.lax.cond(x[2][()] > -9, f, lambda *x: -f(*x), *x),
+        lambda f: lambda *x: jax.lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, f(*x)),
+                                                (0, jnp.zeros((M, N))))[1],
+    ],
+    ids=["checkpoint", "cond", "while"],
+)  # fmt: skip
+def test_inside_other_transformations(mesh, wrap):
+    operands = place(mesh, ONE_GEMM, (P("x"), P("y"), *REPLICATED))
+    y, hlo = run(wrap(gemm), operands)
+    assert set(collectives(hlo)) <= {"all-reduce"}  # of the predicate
+    assert_bitwise_equal(y, gemm(*ONE_GEMM))
+
+
+def test_donation(mesh):
+    a, b = finite_codes(9, (32, 32)), finite_codes(10, (32, 32))
+    operands = place(mesh, (a, b), (P("x", "y"), P("y")))
+    program = jax.jit(partial(gemm, out_dtype=E4M3.dtype), donate_argnums=0)
+    assert_bitwise_equal(program(*operands), gemm(a, b, out_dtype=E4M3.dtype))
+    assert operands[0].is_deleted()
+
+
+def test_eagerly(mesh):
+    y = gemm(*place(mesh, ONE_GEMM, (P("x"), P("y"), *REPLICATED)))
     assert y.sharding.is_equivalent_to(NamedSharding(mesh, P("x", "y")), 2)
     assert_bitwise_equal(y, gemm(*ONE_GEMM))
 
 
-def test_a_sharded_k_is_gathered(mesh):
-    """And never summed: partial sums would be another accumulation order (R24)."""
-    operands = place(mesh, ONE_GEMM, (P("x", "y"), P(None, "y"), P(), P()))
-    y, collectives = run(jax.jit(composed), operands)
-    assert "all-gather" in collectives
-    assert not {"all-reduce", "reduce-scatter"} & set(collectives)
+def test_the_reference_partitions_alike(mesh):
+    operands = place(mesh, ONE_GEMM, (P("x"), P("y"), *REPLICATED))
+    compiled = jax.jit(partial(gemm, backend="reference")).lower(*operands).compile()
+    assert collectives(compiled.as_text()) == []
+    assert_bitwise_equal(compiled(*operands), gemm(*ONE_GEMM))
+
+
+def test_derivatives_are_still_refused(mesh):
+    operands = place(mesh, ONE_GEMM, (P("x"), P("y"), *REPLICATED))
+    with pytest.raises(UnsupportedFeatureError, match="scaled_mm"):
+        jax.jit(jax.grad(lambda s: gemm(*operands[:2], s, operands[3]).sum()))(operands[2])
+
+
+# ------------------------------------------------------------------------------------ K and others
+
+
+@pytest.mark.parametrize(
+    ("specs", "gathers"),
+    [
+        ((P("x", "y"), P(None, "y")), 2),
+        ((P("x", "y"), P()), 1),
+        ((P(), P("y", "x")), 1),
+        ((P("x"), P(None, "x")), 1),
+    ],
+    ids=str,
+)
+def test_a_sharded_k_is_gathered(mesh, specs, gathers):
+    """That operand alone, and it is never summed: another order of accumulation (R24)."""
+    y, hlo = run(gemm, place(mesh, ONE_GEMM, (*specs, *REPLICATED)))
+    assert collectives(hlo) == ["all-gather"] * gathers
     assert_bitwise_equal(y, gemm(*ONE_GEMM))
 
 
-def test_batch_partitions_under_vmap(mesh):
-    specs = (P("x", "y"), P("x"), P("x"), P("x"))
-    y, collectives = run(jax.jit(jax.vmap(composed)), place(mesh, OPERANDS, specs))
-    assert not collectives
-    assert y.sharding.is_equivalent_to(NamedSharding(mesh, P("x", "y")), 3)
-    assert_bitwise_equal(y, gemm(*OPERANDS))
+def test_m_and_n_over_one_axis(mesh):
+    """The result cannot have both, so one operand is gathered."""
+    y, hlo = run(gemm, place(mesh, ONE_GEMM, (P("x"), P("x"), *REPLICATED)))
+    assert collectives(hlo) == ["all-gather"]
+    assert_bitwise_equal(y, gemm(*ONE_GEMM))
 
 
-@pytest.mark.parametrize("in_axes", [(0, None, None, None), (None, 0, 0, None), (0, 0, None, 0)])
-def test_composed_under_vmap(in_axes):
-    operands = [x if axis == 0 else x[0] for x, axis in zip(OPERANDS, in_axes, strict=True)]
-    y = jax.jit(jax.vmap(composed, in_axes=in_axes))(*operands)
-    assert_bitwise_equal(y, jax.vmap(gemm, in_axes=in_axes)(*operands))
+def test_parts_of_unequal_size(mesh):
+    """Inside a program they work; for an argument JAX itself refuses them."""
+    both = NamedSharding(mesh, P("x", "y"))
+
+    def function(a, b):
+        y = gemm(a[:7], b[:5])
+        return jax.lax.with_sharding_constraint(y, both)[:, :5] + 0
+
+    operands = [x[0] for x in (A, B)]
+    y = jax.jit(function, out_shardings=NamedSharding(mesh, P()))(*operands)
+    assert_bitwise_equal(y, gemm(A[0, :7], B[0, :5]))
+    with pytest.raises(ValueError, match="should evenly divide the shape"):
+        jax.jit(gemm, in_shardings=both)(A[0, :7], B[0])
 
 
-def test_composed_under_other_transformations(mesh):
-    operands = place(mesh, ONE_GEMM, (P("x", None), P("y", None), P(), P()))
-    desired = gemm(*ONE_GEMM)
-    assert_bitwise_equal(jax.jit(jax.checkpoint(composed))(*operands), desired)
-    nested = jax.vmap(jax.vmap(composed, (0, None, None, None)), (None, 0, 0, None))
-    y = nested(A, B, SCALE_A, SCALE_B[0])
-    assert_bitwise_equal(y[2, 1], gemm(A[1], B[2], SCALE_A[2], SCALE_B[0]))
-
-    def loss(scale_a):
-        return composed(*operands[:2], scale_a, operands[3]).sum()
-
-    grad = jax.jit(jax.grad(loss))(operands[2])
-    assert_bitwise_equal(grad, jax.jit(lambda y, s: y.sum() / s)(desired, SCALE_A[0]))
+def test_one_device_needs_no_rule():
+    """The program is the plain one, so its persistent compilation cache works."""
+    alone = Mesh(np.array(jax.devices()[:1]), ("x",))
+    operands = place(alone, ONE_GEMM, (P("x"), P(), *REPLICATED))
+    text = jax.jit(gemm).lower(*operands).as_text()
+    assert "mmaemu_scaled_mm_v" in text
+    assert "CustomSPMDPartitioning" not in text
 
 
-# ------------------------------------------------------------------------------------- shard_map
+def test_what_jax_refuses_where_it_has_to_name_the_devices(mesh):
+    other = Mesh(np.array(jax.devices()), ("z",))
+    operands = place(mesh, ONE_GEMM[:1], (P("x"),)) + place(other, ONE_GEMM[1:2], (P("z"),))
+    with pytest.raises(ValueError, match="mesh should be the same across the entire program"):
+        jax.jit(gemm)(*operands)
+    abstract = NamedSharding(mesh.abstract_mesh, P("x"))
+    operands = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=abstract) for x in ONE_GEMM[:2]]
+    with pytest.raises(ValueError, match="AbstractMesh cannot be used"):
+        jax.jit(gemm).trace(*operands).lower(lowering_platforms=("cpu",))
+
+
+def test_without_jax_s_private_name(mesh, monkeypatch):
+    """A release that lacks it partitions nothing, and returns the same bits."""
+    requiring = partition.prim_requires_devices_during_lowering
+    assert requiring is not None, "this JAX needs another way to be asked for devices"
+    monkeypatch.setattr(partition, "prim_requires_devices_during_lowering", None)
+    requiring.discard(primitive.scaled_mm_p)
+    try:
+        partition.request_devices(primitive.scaled_mm_p)
+        operands = place(mesh, ONE_GEMM, (P("x"), P("y"), *REPLICATED))
+        y, hlo = run(lambda *operands: gemm(*operands), operands)
+    finally:
+        requiring.add(primitive.scaled_mm_p)
+    assert "all-gather" in collectives(hlo)
+    assert_bitwise_equal(y, gemm(*ONE_GEMM))
+
+
+def test_on_another_device():
+    device = jax.devices()[3]
+    y = gemm(*(jax.device_put(x, device) for x in ONE_GEMM))
+    assert y.devices() == {device}
+    assert_bitwise_equal(y, gemm(*ONE_GEMM))
+
+
+def test_public_functions(mesh):
+    """scaled_mm, accumulate and dot, whose leading dimensions are a batch."""
+    x, w = finite_codes(7, (16, 64)), finite_codes(8, (32, 64))
+    arrays = place(mesh, (x, w), (P("x"), P("y")))
+    fast = {"use_fast_accum": True, "splitk": 1}
+    for function in (
+        lambda x, w: mj.scaled_mm(x, w.T, 0.5, 2.0, out_dtype=jnp.bfloat16, **fast),
+        lambda x, w: mj.accumulate(x, w, **fast),
+    ):
+        y, hlo = run(function, arrays)
+        assert collectives(hlo) == []
+        assert y.sharding.is_equivalent_to(NamedSharding(mesh, P("x", "y")), 2)
+        assert_bitwise_equal(y, function(x, w))
+    pairs = place(mesh, (A, A), (P("x", "y"),) * 2)
+    y, hlo = run(mj.dot, pairs)
+    assert collectives(hlo) == []
+    assert_bitwise_equal(y, mj.dot(A, A))
+
+
+# --------------------------------------------------------------------------------------- shard_map
 
 
 @pytest.mark.parametrize("check_vma", [True, False])
@@ -183,14 +323,10 @@ def test_shard_map_knows_what_varies(mesh):
         jax.shard_map(gemm, mesh=mesh, in_specs=specs, out_specs=P())(*ONE_GEMM)
 
 
-def test_plain_primitive_on_sharded_operands(mesh):
-    """Without partitioning it is replicated, which is slow but right."""
-    operands = place(mesh, ONE_GEMM, (P("x", None), P("y", None), P(), P()))
-    assert_bitwise_equal(jax.jit(gemm)(*operands), gemm(*ONE_GEMM))
-
-
-def test_on_another_device():
-    device = jax.devices()[3]
-    y = gemm(*(jax.device_put(x, device) for x in ONE_GEMM))
-    assert y.devices() == {device}
+def test_shard_map_over_some_axes(mesh):
+    """The compiler takes no rule there: what is sharded over the other axes is gathered."""
+    specs = (P("x", None), P(), P(), P())
+    program = jax.shard_map(gemm, mesh=mesh, in_specs=specs, out_specs=P("x"), axis_names={"x"})
+    y, hlo = run(program, place(mesh, ONE_GEMM, (P("x"), P("y"), *REPLICATED)))
+    assert collectives(hlo) == ["all-gather"]
     assert_bitwise_equal(y, gemm(*ONE_GEMM))

@@ -46,8 +46,8 @@ def explain_jaxpr(
     Listed are this package's GEMMs (scaled_mm, accumulate, dot), whose split is part of the
     program, and raw ``dot_general`` of two FP8 operands, for which the split is what
     :func:`scaled_mm` would do with that GEMM under ``profile``. A dot of operands converted from
-    FP8 is none in the program, even where XLA later makes it one. The program is as traced: XLA
-    may still drop or merge equations.
+    FP8 is none in the program, even where XLA later makes it one; ``emulate(fn).report`` lists
+    those too. The program is as traced: XLA may still drop or merge equations.
 
     Args:
         fn: a function, jitted or not; jit, vmap, grad, scan, while, cond, remat, custom

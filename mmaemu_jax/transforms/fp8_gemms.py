@@ -2,10 +2,8 @@
 
 import dataclasses
 import math
-from typing import cast
 
 import numpy as np
-from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn
 from jax.lax import DotAlgorithm, DotAlgorithmPreset, Precision
 
@@ -14,6 +12,7 @@ from mmaemu_jax.call import Operand, ScaledMmCall
 from mmaemu_jax.formats import format_of
 from mmaemu_jax.instruction import InstructionModel, get_preset, list_presets
 from mmaemu_jax.primitive import GemmParams, scaled_mm_p
+from mmaemu_jax.transforms.flow import aval_of, is_fp8
 from mmaemu_jax.transforms.jaxpr_report import AccumulateMode, Kind
 
 
@@ -32,7 +31,7 @@ class Fp8Gemm:
     accumulate: AccumulateMode
     params: GemmParams | None = None
 
-    def as_call(self) -> ScaledMmCall:
+    def as_call(self, *, scale_result: bool = False) -> ScaledMmCall:
         """The scaled_mm call that computes one element of the batch, with scalar scales."""
         scale = Operand((), np.dtype(np.float32))
         return ScaledMmCall(
@@ -41,7 +40,7 @@ class Fp8Gemm:
             scale,
             scale,
             None,
-            None,
+            scale if scale_result else None,
             self.out_dtype,
             self.accumulate == "fast",
         )
@@ -51,23 +50,14 @@ def fp8_gemm(eqn: JaxprEqn) -> Fp8Gemm | None:
     """The GEMM of ``eqn``, or None if it is none or an operand is not FP8 (of any flavour)."""
     if eqn.primitive is scaled_mm_p:
         return _of_primitive(eqn)
-    if eqn.primitive.name == "dot_general" and all(map(_is_fp8, eqn.invars)):
-        return _of_dot_general(eqn)
+    if eqn.primitive.name == "dot_general" and all(map(is_fp8, eqn.invars)):
+        return dot_general_gemm(eqn, *(aval_of(var).dtype for var in eqn.invars))
     return None
-
-
-def _aval(var) -> ShapedArray:
-    return cast(ShapedArray, var.aval)
-
-
-def _is_fp8(var) -> bool:
-    dtype = _aval(var).dtype
-    return isinstance(dtype, np.dtype) and dtype.name.startswith("float8_")
 
 
 def _of_primitive(eqn: JaxprEqn) -> Fp8Gemm:
     params: GemmParams = eqn.params["params"]
-    a, b, out = map(_aval, (*eqn.invars[:2], eqn.outvars[0]))
+    a, b, out = map(aval_of, (*eqn.invars[:2], eqn.outvars[0]))
     *batch, m, n = out.shape
     mode = "slow" if params.plan.chunk_k else "fast"
     return Fp8Gemm(
@@ -75,8 +65,9 @@ def _of_primitive(eqn: JaxprEqn) -> Fp8Gemm:
     )
 
 
-def _of_dot_general(eqn: JaxprEqn) -> Fp8Gemm:
-    a, b, out = map(_aval, (*eqn.invars, eqn.outvars[0]))
+def dot_general_gemm(eqn: JaxprEqn, dtype_a: np.dtype, dtype_b: np.dtype) -> Fp8Gemm:
+    """The GEMM of ``eqn``, a dot_general whose operands are FP8 or dequantised from these types."""
+    a, b, out = map(aval_of, (*eqn.invars, eqn.outvars[0]))
     (contract_a, contract_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
     return Fp8Gemm(
         "dot_general",
@@ -84,9 +75,9 @@ def _of_dot_general(eqn: JaxprEqn) -> Fp8Gemm:
         _product(b.shape, excluded=(*contract_b, *batch_b)),
         math.prod(a.shape[i] for i in contract_a),
         math.prod(a.shape[i] for i in batch_a),
-        a.dtype,
-        b.dtype,
-        out.dtype,
+        dtype_a,
+        dtype_b,
+        _result_dtype(eqn.params["precision"], out.dtype),
         _mode_of(eqn.params["precision"]),
     )
 
@@ -98,20 +89,42 @@ def _product(shape: tuple, excluded: tuple[int, ...]) -> int:
 def _mode_of(precision) -> AccumulateMode:
     """XLA's rule: fast means precision DEFAULT for both operands, or an FP8 algorithm that says so.
 
-    An algorithm of other types computes something else than an FP8 GEMM.
+    An algorithm of other types computes something else than an FP8 GEMM. JAX lowers
+    ANY_F8_ANY_F8_ANY_FAST_ACCUM without the permission to be imprecise, so it is slow.
     """
-    if isinstance(precision, DotAlgorithmPreset) and precision.name != "DEFAULT":
+    if isinstance(precision, DotAlgorithmPreset) and precision is not DotAlgorithmPreset.DEFAULT:
         if not precision.name.startswith("ANY_F8_ANY_F8"):
             return "unknown"
-        return "fast" if precision.name.endswith("FAST_ACCUM") else "slow"
+        return "fast" if precision is DotAlgorithmPreset.ANY_F8_ANY_F8_F32_FAST_ACCUM else "slow"
     if isinstance(precision, DotAlgorithm):
-        types = (precision.lhs_precision_type, precision.rhs_precision_type)
-        if not all(np.dtype(kind).name.startswith("float8_") for kind in types):
+        if not _is_fp8_algorithm(precision):
             return "unknown"
         return "fast" if precision.allow_imprecise_accumulation else "slow"
     operands = precision if isinstance(precision, tuple) else (precision,)
     default = all(p in (None, Precision.DEFAULT, DotAlgorithmPreset.DEFAULT) for p in operands)
     return "fast" if default else "slow"
+
+
+def _is_fp8_algorithm(algorithm: DotAlgorithm) -> bool:
+    types = (algorithm.lhs_precision_type, algorithm.rhs_precision_type)
+    single = (
+        algorithm.lhs_component_count,
+        algorithm.rhs_component_count,
+        algorithm.num_primitive_operations,
+    )
+    return (
+        all(np.dtype(kind).name.startswith("float8_") for kind in types)
+        and np.dtype(algorithm.accumulation_type) == np.float32
+        and single == (1, 1, 1)
+    )
+
+
+def _result_dtype(precision, out_dtype: np.dtype) -> np.dtype:
+    """What the GEMM returns: an algorithm's accumulation type, which JAX converts afterwards."""
+    if isinstance(precision, DotAlgorithm | DotAlgorithmPreset):
+        accumulation = precision.accumulation_type
+        return out_dtype if accumulation is None else np.dtype(accumulation)
+    return out_dtype
 
 
 def format_name(dtype: np.dtype) -> str:

@@ -7,7 +7,7 @@ the jaxprs it holds counts as unknown.
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
@@ -108,6 +108,28 @@ def name_stack(eqn: JaxprEqn) -> str:
 def open_jaxpr(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:
     """The jaxpr without its constants."""
     return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+
+
+def with_equations(jaxpr, eqns: list[JaxprEqn], outvars=None):
+    """``jaxpr``, closed or not, with other equations and results of the same types."""
+    inner = open_jaxpr(jaxpr)
+    changed = inner.replace(eqns=eqns, outvars=inner.outvars if outvars is None else outvars)
+    if isinstance(jaxpr, Jaxpr):  # newer versions of JAX have no other kind
+        return changed
+    return ClosedJaxpr(changed, jaxpr.consts)
+
+
+def map_sub_jaxprs(eqn: JaxprEqn, change: Callable[["SubJaxpr"], Any]) -> JaxprEqn:
+    """``eqn`` with each jaxpr among its parameters replaced by what ``change`` makes of it."""
+    params = dict(eqn.params)
+    for sub in sub_jaxprs(eqn):
+        if sub.index is None:
+            params[sub.param] = change(sub)
+        else:
+            members = list(params[sub.param])
+            members[sub.index] = change(sub)
+            params[sub.param] = type(params[sub.param])(members)
+    return eqn.replace(params=params)
 
 
 def sub_jaxprs(eqn: JaxprEqn) -> tuple[SubJaxpr, ...]:
