@@ -5,6 +5,8 @@ CMAKE ?= cmake
 MAKEFLAGS += --no-print-directory
 JOBS ?= 2
 SANITIZE ?= OFF
+CUDA_ARCHITECTURES ?= 80
+CUDA_TARGETS = $(subst $() ,;,$(addsuffix -real,$(CUDA_ARCHITECTURES)) 80-virtual)
 SITE ?= build/site
 TOOLCHAIN ?=
 FEWER_CASES ?= OFF
@@ -13,7 +15,7 @@ REFERENCE ?= reference and (instructions or epilogue or argument_grid)
 JAX = $(shell $(PYTHON) -c "import jax; print(jax.__version__)")
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize neon cuda exhaustive demo docs validation perfcheck
+.PHONY: help lint format test native sanitize neon cuda cuda-all gpu exhaustive demo docs validation perfcheck
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
@@ -21,7 +23,9 @@ help:
 	@echo "native      build the C++ library with warnings as errors, run its tests by ctest"
 	@echo "sanitize    the C++ tests under the address and undefined-behaviour sanitizers"
 	@echo "neon        cross-build for aarch64, run the C++ tests under QEMU"
-	@echo "cuda        compile the host and device headers with nvcc"
+	@echo "cuda        compile the CUDA kernels for one architecture (cuda-all: for every one) and"
+	@echo "            check their machine code; needs nvcc and cuobjdump, no GPU"
+	@echo "gpu         everything that wants a GPU, in under 8 minutes (docs/cuda.md)"
 	@echo "exhaustive  every input of every rounding, the large agreement matrix (hours)"
 	@echo "perfcheck   instruction counts and kernel rates against tools/perf_baseline.json"
 	@echo "demo        replay recorded projections bit for bit"
@@ -58,8 +62,16 @@ neon:
 	  FEWER_CASES=$(if $(ALL_CASES),OFF,ON)
 
 cuda:
-	nvcc -std=c++20 -arch=sm_80 --fmad=false -ftz=false -Werror all-warnings -I csrc \
-	  -c csrc/cuda/device_headers.cu -o /dev/null
+	$(CMAKE) -S . -B $(BUILD)-cuda -DMMAEMU_JAX_PYTHON=OFF -DMMAEMU_JAX_CUDA=ON \
+	  -DMMAEMU_JAX_WERROR=ON "-DMMAEMU_JAX_CUDA_ARCHITECTURES=$(CUDA_TARGETS)"
+	$(CMAKE) --build $(BUILD)-cuda -j $(JOBS) --target mmaemu_cuda
+	$(PYTHON) tools/check_sass.py $(BUILD)-cuda --architectures $(CUDA_ARCHITECTURES)
+
+cuda-all:
+	$(MAKE) cuda CUDA_ARCHITECTURES="80 86 89 90 100 120" BUILD=$(BUILD)-all
+
+gpu:
+	$(PYTHON) tools/gpu_check.py $(GPU_OPTIONS)
 
 perfcheck:
 	$(CMAKE) -S . -B $(BUILD) -DMMAEMU_JAX_PYTHON=OFF -DMMAEMU_JAX_TESTS=ON

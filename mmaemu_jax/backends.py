@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from mmaemu_jax import _native, config
+from mmaemu_jax import _native, config, cuda
 from mmaemu_jax.arguments import unknown_option
 from mmaemu_jax.errors import BackendFallbackWarning, BackendUnavailableError, message
 from mmaemu_jax.instruction import InstructionModel
@@ -34,11 +34,13 @@ def backends_status() -> tuple[BackendStatus, ...]:
     SIMD kernels are ``cpu:avx512`` and ``cpu:avx2`` on x86-64, ``cpu:neon`` on AArch64.
     """
     cpu = [BackendStatus(f"cpu:{name}", ok, why) for name, ok, why in _native.cpu_targets()]
+    gpu = [(f"cuda:{kernel.name}", cuda.why_not_kernel(kernel)) for kernel in cuda.kernels()]
     return (
         BackendStatus("cpu", True),
         *cpu,
         BackendStatus("reference", True),
-        BackendStatus("cuda", False, "this build has no CUDA kernels"),
+        BackendStatus("cuda", not cuda.why_not(), cuda.why_not()),
+        *(BackendStatus(name, not why, why) for name, why in gpu),
     )
 
 
@@ -54,6 +56,8 @@ def check_backend(function: str, backend: str) -> None:
     if backend in ("auto", "cpu"):
         _check_forced_target(function, status)
         return
+    if cuda.is_cuda(backend):
+        cuda.require_extension(function, backend)
     if backend in status:
         why_not = status[backend].why_not
     elif backend in _PROCESSORS:
@@ -74,7 +78,7 @@ def _check_forced_target(function: str, status: dict[str, BackendStatus]) -> Non
     forced = config.CPU_TARGET
     if forced is None or forced == "auto":
         return
-    usable = [name.removeprefix("cpu:") for name, s in status.items() if s.usable and ":" in name]
+    usable = [n.removeprefix("cpu:") for n, s in status.items() if s.usable and n[:4] == "cpu:"]
     if forced not in usable:
         raise BackendUnavailableError(
             message(
@@ -103,6 +107,8 @@ def choose_backend(
     """
     every = [s for s in backends_status() if s.name != "cpu"]
     simd = model is None or _native.simd_kernels_run(*dataclasses.astuple(model))
+    if backend != "reference" and platform in cuda.PLATFORMS and not cuda.why_not():
+        return _choose_cuda(backend, model, every)
     if backend == "reference" or platform != "cpu":
         name = "reference"
     else:
@@ -118,10 +124,28 @@ def choose_backend(
     )
 
 
+def _choose_cuda(
+    backend: str, model: InstructionModel | None, every: list[BackendStatus]
+) -> BackendChoice:
+    """:func:`choose_backend` on CUDA, where every kernel hands over what it does not run."""
+    asked = cuda.kernel_attribute(backend)
+    fast = model is None or _native.simd_kernels_run(*dataclasses.astuple(model))
+    name = (cuda.fastest().name if asked == "auto" else asked) if fast else cuda.PORTABLE
+    why = {s.name: s.why_not or _why_skipped(s.name, backend, "gpu") for s in every}
+    for kernel in cuda.kernels():
+        if kernel.experimental and why[f"cuda:{kernel.name}"] == "a faster kernel can run":
+            why[f"cuda:{kernel.name}"] = "experimental: no GPU has run it yet; ask for it by name"
+    if not fast:
+        why |= {n: "it does not run this instruction model" for n in why if n[:5] == "cuda:"}
+    chosen = f"cuda:{name}"
+    others = (s for s in every if s.name not in (chosen, "cuda"))
+    return BackendChoice(chosen, tuple(dataclasses.replace(s, why_not=why[s.name]) for s in others))
+
+
 def _why_skipped(name: str, backend: str, platform: str) -> str:
-    if name.startswith("cpu:") and platform != "cpu":
+    if name != "reference" and cuda.is_cuda(name) != (platform in cuda.PLATFORMS):
         return f"the program is for {platform}"
-    if backend not in ("auto", "cpu") or name == "reference":
+    if backend not in ("auto", "cpu", "cuda") or name == "reference":
         return f"backend={backend!r} was asked for" if backend != "auto" else "slower, same bits"
     forced = config.CPU_TARGET
     return f"MMAEMU_JAX_CPU_TARGET is {forced!r}" if forced else "a faster kernel can run"
@@ -133,21 +157,36 @@ def fallback_notices(function: str, backend: str, platforms: str) -> tuple[Notic
     Raises:
         BackendUnavailableError: a CPU kernel was asked for by name.
     """
-    if backend.startswith("cpu"):
-        raise BackendUnavailableError(
-            message(
-                f"{function}: backend {backend!r} was asked for in a program for {platforms}.",
-                ["backend='auto'", "jax.jit under jax.default_device(jax.devices('cpu')[0])"],
-            )
-        )
+    check_platforms(function, backend, platforms)
     if backend == "reference":
         return ()
+    why = f" ({cuda.why_not()})" if "cuda" in platforms and cuda.why_not() else ""
     text = message(
-        f"{function}: there are no kernels for {platforms}; the float64 reference computes "
+        f"{function}: there are no kernels for {platforms}{why}; the float64 reference computes "
         "the same bits, slower.",
         ["run this part on the CPU", "backend='reference' to say that this is wanted"],
     )
     return (Notice(BackendFallbackWarning, text),)
+
+
+def check_platforms(function: str, backend: str, platforms: str) -> None:
+    """Refuses a kernel that was asked for by name in a program for other ``platforms``.
+
+    Raises:
+        BackendUnavailableError: see above.
+    """
+    if backend in ("auto", "reference"):
+        return
+    device = "gpu" if cuda.is_cuda(backend) else "cpu"
+    raise BackendUnavailableError(
+        message(
+            f"{function}: backend {backend!r} was asked for in a program for {platforms}.",
+            [
+                "backend='auto'",
+                f"jax.jit under jax.default_device(jax.devices({device!r})[0])",
+            ],
+        )
+    )
 
 
 def cpu_kernel(backend: str) -> str:

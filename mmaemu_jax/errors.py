@@ -39,6 +39,10 @@ class UnvalidatedEnvelopeWarning(MmaemuWarning):
     """The split-K decision was inferred from an envelope that was not validated."""
 
 
+class ExperimentalKernelWarning(MmaemuWarning):
+    """A kernel that no GPU has run yet was asked for; it agreed with the portable one here."""
+
+
 class UnemulatedDotWarning(MmaemuWarning):
     """emulate leaves an FP8 product to JAX, because it cannot take it over."""
 

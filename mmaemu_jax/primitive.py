@@ -23,7 +23,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
-from mmaemu_jax import _native, backends, reference
+from mmaemu_jax import _native, backends, cuda, cuda_gate, reference
 from mmaemu_jax.accumulate import AccumulationPlan
 from mmaemu_jax.dimensions import BLayout, Names, operand_names, result_names, sizes_by_name
 from mmaemu_jax.errors import UnsupportedFeatureError, message
@@ -151,7 +151,7 @@ ad.primitive_jvps[scaled_mm_p] = _refuse_differentiation
 # ---------------------------------------------------------------------------------------- lowering
 
 
-def _ffi_attributes(params: GemmParams) -> dict[str, Any]:
+def _ffi_attributes(params: GemmParams, kernel: str) -> dict[str, Any]:
     """The dictionaries that csrc/ffi/attrs.h decodes."""
     model, plan = params.model, params.plan
     return {
@@ -169,7 +169,7 @@ def _ffi_attributes(params: GemmParams) -> dict[str, Any]:
             "interleaved": plan.interleaved,
             "pairwise": plan.pairwise,
         },
-        "kernel": backends.cpu_kernel(params.backend),
+        "kernel": kernel,
         "has_scale_result": params.has_scale_result,
         "has_c": params.has_c,
     }
@@ -227,10 +227,16 @@ def _without_transpose(b: mlir.ir.Value, params: GemmParams) -> tuple[mlir.ir.Va
     return source, dataclasses.replace(params, b_layout=layout)
 
 
-def _lower_to_kernel(ctx, a, b, *rest, params: GemmParams):
+def _lower_to_kernel(ctx, a, b, *rest, params: GemmParams, kernel: str):
     b, params = _without_transpose(b, params)
+    # A kernel's workspace is one more result, which XLA allocates and nobody reads.
+    m, n, k = *ctx.avals_out[0].shape[-2:], ctx.avals_in[0].shape[-1]
+    workspace = cuda.workspace_bytes(kernel, m, n, k, params.b_layout)
+    if workspace:
+        ctx = ctx.replace(avals_out=[*ctx.avals_out, ShapedArray((workspace,), np.uint8)])
     rule = jax.ffi.ffi_lowering(_native.GEMM_TARGET)
-    return rule(ctx, a, b, *rest, b_layout=params.b_layout, **_ffi_attributes(params))
+    attributes = _ffi_attributes(params, kernel)
+    return rule(ctx, a, b, *rest, b_layout=params.b_layout, **attributes)[:1]
 
 
 def _lower_in_parts(ctx, a, b, *rest, params: GemmParams):
@@ -281,8 +287,29 @@ def _lower_to_reference(ctx, *operands, params: GemmParams):
 
 
 def _lower_cpu(ctx, *operands, params: GemmParams):
-    lower = _lower_to_reference if params.backend == "reference" else _lower_to_kernel
-    return lower(ctx, *operands, params=params)
+    if params.backend == "reference":
+        return _lower_to_reference(ctx, *operands, params=params)
+    if cuda.is_cuda(params.backend):
+        backends.check_platforms("scaled_mm", params.backend, "cpu")
+    kernel = backends.cpu_kernel(params.backend)
+    return _lower_to_kernel(ctx, *operands, params=params, kernel=kernel)
+
+
+def _lower_cuda(ctx, *operands, params: GemmParams):
+    if params.backend == "reference" or isinstance(cuda.extension(), str):
+        return _lower_elsewhere(ctx, *operands, params=params)
+    if not cuda.is_cuda(params.backend):
+        backends.check_platforms("scaled_mm", params.backend, "cuda")
+    kernel, notices = cuda_gate.choose("scaled_mm", params.backend)
+    issue(notices)
+    return _lower_to_kernel(ctx, *operands, params=params, kernel=kernel)
+
+
+def _lower_cpu_and_cuda(ctx, *operands, params: GemmParams):
+    """One call for both, whose handlers share a name and choose for themselves."""
+    if params.backend != "auto" or isinstance(cuda.extension(), str):
+        return _lower_elsewhere(ctx, *operands, params=params)
+    return _lower_to_kernel(ctx, *operands, params=params, kernel="auto")
 
 
 def _lower_elsewhere(ctx, *operands, params: GemmParams):
@@ -299,15 +326,25 @@ def _lower(ctx, *operands, params: GemmParams):
     if is_partitioned(ctx):
         return _lower_in_parts(ctx, *operands, params=params)
     # One rule for every platform: JAX cannot combine several that are not cacheable.
-    only_cpu = set(ctx.module_context.platforms) == {"cpu"}
-    lower = _lower_cpu if only_cpu else _lower_elsewhere
-    return lower(ctx, *operands, params=params)
+    platforms = frozenset(ctx.module_context.platforms)
+    return _LOWERINGS.get(platforms, _lower_elsewhere)(ctx, *operands, params=params)
+
+
+_LOWERINGS = {
+    frozenset({"cpu"}): _lower_cpu,
+    frozenset({"cuda"}): _lower_cuda,
+    frozenset({"cpu", "cuda"}): _lower_cpu_and_cuda,
+}
 
 
 def _register() -> None:
     request_devices(scaled_mm_p)
     for name, capsule in _native.registrations().items():
         jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+    extension = cuda.extension()
+    if not isinstance(extension, str):
+        for name, capsule in extension.registrations().items():
+            jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
     # Not cacheable: a cached lowering sees function arguments instead of the caller's operations,
     # so _untransposed would never find a transpose.
     mlir.register_lowering(scaled_mm_p, _lower, cacheable=False)

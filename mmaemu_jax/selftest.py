@@ -8,10 +8,10 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from mmaemu_jax import primitive
+from mmaemu_jax import cuda, primitive
 from mmaemu_jax.accumulate import CONTIGUOUS_128, INTERLEAVED_64, SplitK, SplitRule, make_plan
 from mmaemu_jax.backends import backends_status
-from mmaemu_jax.errors import message, unknown_name
+from mmaemu_jax.errors import BackendUnavailableError, message, unknown_name
 from mmaemu_jax.formats import E4M3, E5M2, Fp8Format
 from mmaemu_jax.instruction import get_preset
 from mmaemu_jax.testing.bits import compare_bits
@@ -112,7 +112,8 @@ def selftest(
         ValueError: no kernel backend of that name.
     """
     say = progress or (lambda line: None)
-    kernels = [s for s in backends_status() if s.name not in ("cpu", "reference")]
+    # "cuda" stands for its kernels, and for the reason where there are none.
+    kernels = [s for s in backends_status() if ":" in s.name or not s.usable]
     if backend is not None:
         names = [s.name for s in kernels]
         if backend not in names:
@@ -121,14 +122,13 @@ def selftest(
         kernels = [s for s in kernels if s.name == backend]
     usable = [s.name for s in kernels if s.usable]
     values, problems = dict.fromkeys(usable, 0), {name: [] for name in usable}
-    with jax.default_device(jax.devices("cpu")[0]):
-        for number, setting in enumerate(SETTINGS, 1):
-            say(f"[{number}/{len(SETTINGS)}] {setting.name}")
-            arguments = _arguments(setting, seed=number)
-            desired = _compute(setting, arguments, "reference") if usable else np.zeros(())
-            for name in usable:
-                values[name] += desired.size
-                problems[name] += _problems(setting, arguments, name, desired)
+    for number, setting in enumerate(SETTINGS, 1):
+        say(f"[{number}/{len(SETTINGS)}] {setting.name}")
+        arguments = _arguments(setting, seed=number)
+        desired = _compute(setting, arguments, "reference") if usable else np.zeros(())
+        for name in usable:
+            values[name] += desired.size
+            problems[name] += _problems(setting, arguments, name, desired)
     return SelfTestReport(
         tuple(
             BackendResult(s.name, values[s.name], tuple(problems[s.name]))
@@ -166,13 +166,15 @@ def _compute(setting: Setting, arguments: list[np.ndarray], backend: str) -> np.
             backend=backend,
         )
 
-    return np.asarray(jax.jit(program)(*arguments))
+    platform = "gpu" if cuda.is_cuda(backend) else "cpu"
+    with jax.default_device(jax.devices(platform)[0]):
+        return np.asarray(jax.jit(program)(*arguments))
 
 
 def _problems(setting: Setting, arguments: list, backend: str, desired: np.ndarray) -> list[str]:
     try:
         actual = _compute(setting, arguments, backend)
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, BackendUnavailableError) as error:
         return [f"{setting.name}: {error}"]
     report = compare_bits(actual, desired, max_examples=1)
     if report.equal:

@@ -3,6 +3,7 @@
 import re
 import warnings
 
+import cuda_fakes
 import jax
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from gemms import finite_codes, gemm
 from processes import output_of, run_python, start_python
 
 import mmaemu_jax as mj
-from mmaemu_jax import _native, backends
+from mmaemu_jax import _native, backends, cuda
 from mmaemu_jax.errors import BackendFallbackWarning, BackendUnavailableError
 from mmaemu_jax.testing import assert_bitwise_equal
 
@@ -24,7 +25,8 @@ def usable_kernels() -> list[str]:
 def test_status():
     status = {s.name: s for s in backends.backends_status()}
     kernels = [f"cpu:{name}" for name, _, _ in _native.cpu_targets()]
-    assert list(status) == ["cpu", *kernels, "reference", "cuda"]
+    gpu = [f"cuda:{kernel.name}" for kernel in cuda.kernels()]
+    assert list(status) == ["cpu", *kernels, "reference", "cuda", *gpu]
     assert kernels[-1] == "cpu:scalar"
     for name in ("cpu", "cpu:scalar", "reference"):
         assert status[name].usable
@@ -71,8 +73,9 @@ def test_platforms_without_kernels():
 
 
 def test_backends_that_cannot_run(monkeypatch):
+    cuda_fakes.remove(monkeypatch)
     with pytest.raises(
-        BackendUnavailableError, match=r"'cuda' cannot run here.*Ways out: backend="
+        BackendUnavailableError, match=r"'cuda' cannot run here.*Ways out: .*backend="
     ):
         backends.check_backend("f", "cuda")
     lacking = [("avx512", False, "this processor lacks AVX-512"), ("scalar", True, "")]

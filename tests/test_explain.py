@@ -219,7 +219,7 @@ def test_a_plan_that_computes():
     for part in (
         "hopper-te: NVIDIA H100 PCIe", "source table, NOT verified", "heur_h100pcie",
         "a new chain every 128 elements", "splits of contiguous 128-tiles",
-        "UnverifiedSplitWarning", "this build has no CUDA kernels", "-> bfloat16, slow",
+        "UnverifiedSplitWarning", "not cuda", "-> bfloat16, slow",
     ):  # fmt: skip
         assert part in text
     as_dict = json.loads(json.dumps(plan.to_dict()))

@@ -1,16 +1,25 @@
-# MMAEMU_VERSION: the version in pyproject.toml. MMAEMU_SOURCE_DIGEST: sha256 over the sha256 of every
-# compiled source, in path order, so that tests notice a compiled part older than the checkout.
-file(STRINGS pyproject.toml MMAEMU_VERSION REGEX "^version = ")
+# MMAEMU_VERSION: the version in pyproject.toml. MMAEMU_SOURCE_DIGEST and MMAEMU_CUDA_SOURCE_DIGEST: sha256
+# over the sha256 of every compiled source of an extension, in path order, so that tests notice a
+# compiled part older than the checkout.
+file(STRINGS "${CMAKE_CURRENT_SOURCE_DIR}/pyproject.toml" MMAEMU_VERSION REGEX "^version = ")
 string(REGEX REPLACE "^version = \"(.*)\"$" "\\1" MMAEMU_VERSION "${MMAEMU_VERSION}")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS pyproject.toml)
 
-file(GLOB MMAEMU_COMPILED_SOURCES RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS
+function(mmaemu_source_digest result)
+  file(GLOB sources RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS ${ARGN})
+  list(SORT sources)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources})
+  set(digests "")
+  foreach(source IN LISTS sources)
+    file(SHA256 "${CMAKE_CURRENT_SOURCE_DIR}/${source}" digest)
+    string(APPEND digests "${digest}")
+  endforeach()
+  string(SHA256 digest "${digests}")
+  set(${result} "${digest}" PARENT_SCOPE)
+endfunction()
+
+set(MMAEMU_CPU_SOURCES
   csrc/numerics/*.h csrc/cpu/*.h csrc/cpu/*.cc csrc/ffi/*.h csrc/ffi/*.cc)
-list(SORT MMAEMU_COMPILED_SOURCES)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS pyproject.toml
-  ${MMAEMU_COMPILED_SOURCES})
-set(MMAEMU_DIGESTS "")
-foreach(source IN LISTS MMAEMU_COMPILED_SOURCES)
-  file(SHA256 "${source}" digest)
-  string(APPEND MMAEMU_DIGESTS "${digest}")
-endforeach()
-string(SHA256 MMAEMU_SOURCE_DIGEST "${MMAEMU_DIGESTS}")
+mmaemu_source_digest(MMAEMU_SOURCE_DIGEST ${MMAEMU_CPU_SOURCES})
+mmaemu_source_digest(MMAEMU_CUDA_SOURCE_DIGEST
+  ${MMAEMU_CPU_SOURCES} csrc/cuda/*.h csrc/cuda/*.cc csrc/cuda/*.cu)

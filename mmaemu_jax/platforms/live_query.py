@@ -4,9 +4,12 @@ A provider answers for one GPU and library. It is asked only about profiles of e
 library: whatever another one does says nothing about the profile's bits.
 """
 
+import functools
 from typing import Protocol
 
 from mmaemu_jax.accumulate import SplitK
+from mmaemu_jax.cuda_cublaslt import CublasLt, GemmCall, Refusal, scheme_of
+from mmaemu_jax.errors import BackendUnavailableError
 from mmaemu_jax.platforms.split_decision import SplitDecision, SplitQuery, check_modelled
 from mmaemu_jax.platforms.split_setting import Setting
 
@@ -29,9 +32,37 @@ class LiveProvider(Protocol):
         ...
 
 
+class CublasLtProvider:
+    """The cuBLASLt of this process's first GPU."""
+
+    def __init__(self, library: CublasLt):
+        self._library = library
+
+    @property
+    def gpu(self) -> str:
+        return str(self._library.driver)
+
+    @property
+    def library(self) -> str:
+        return f"cuBLASLt {self._library.version}"
+
+    def split(self, M: int, N: int, K: int, setting: Setting) -> SplitK | str:
+        found = self._library.heuristic(GemmCall(M, N, K, *setting))
+        if isinstance(found, Refusal):
+            return f"the library refuses the call (cublasStatus_t {found.status})"
+        scheme = scheme_of(self._library.driver.capability, found)
+        if scheme is None:
+            return f"S = {found.splitK}, and nobody has measured how this GPU combines the parts"
+        return SplitK(max(found.splitK, 1), scheme)
+
+
+@functools.cache
 def find_provider() -> LiveProvider | str:
-    """The provider of this build, or why there is none."""
-    return "this build has no CUDA backend to ask cuBLASLt with"
+    """The provider of this machine, made on first use, or why there is none."""
+    try:
+        return CublasLtProvider(CublasLt())
+    except BackendUnavailableError as error:
+        return f"no cuBLASLt can be asked here: {error}"
 
 
 def live_step(query: SplitQuery) -> SplitDecision | str:

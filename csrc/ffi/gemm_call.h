@@ -1,0 +1,40 @@
+// What XLA hands to the GEMM handlers of every platform, checked against what
+// mmaemu_jax/primitive.py promised. Operands: a (*L, M, K), b (*L, N, K) or (*L, K, N), scale_a
+// (*L), scale_b (*L), then scale_result (*L) if has_scale_result, then c (*L, M, N) if has_c. Every
+// leading dimension of an operand is 1 or the output's.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cpu/gemm.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace mmaemu::ffi_glue {
+
+struct GemmAttributes {
+  InstructionModel model;
+  AccumulationPlan plan;
+  std::string_view b_layout;
+  std::string_view kernel;
+  bool has_scale_result;
+  bool has_c;
+};
+
+struct GemmOperands {
+  xla::ffi::AnyBuffer a;
+  xla::ffi::AnyBuffer b;
+  xla::ffi::AnyBuffer scale_a;
+  xla::ffi::AnyBuffer scale_b;
+  xla::ffi::RemainingArgs rest;
+  xla::ffi::AnyBuffer out;
+};
+
+// INVALID_ARGUMENT with the package's prefix.
+xla::ffi::Error invalid(const std::string& what);
+
+// The problem of a call, its pointers those of the buffers, or what is wrong with the call.
+xla::ffi::Error make_problem(const GemmOperands& operands, const GemmAttributes& attrs,
+                             cpu::GemmProblem& problem);
+
+}  // namespace mmaemu::ffi_glue

@@ -1,0 +1,242 @@
+// The CUDA kernels, from their own source, against the CPU's portable kernel: models, plans,
+// formats, outputs, layouts, batches, odd shapes and adversarial operands, bit for bit.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cpu/portable.h"
+#include "cuda/gemm.h"
+#include "cuda/kernels.h"
+#include "tests/check.h"
+#include "tests/gemm_case.h"
+#include "tests/models.h"
+#include "tests/operand_families.h"
+#include "tests/plans.h"
+#include "tests/random.h"
+#include "tests/workload.h"
+
+namespace mmaemu::testing {
+namespace {
+
+constexpr std::array<int64_t, 12> kSizes{0, 1, 15, 16, 17, 31, 33, 63, 64, 65, 66, 130};
+constexpr std::array<InstructionModel, 3> kIeeeModels{kEarly16, kEarly32, {32, 13, 13, -41, false}};
+constexpr std::array<InstructionModel, 3> kOtherModels{
+    kLate32, {16, 12, 13, -132, false}, {8, 13, 13, -132, false}};
+
+// As mmaemu_jax/cuda.py has it, for every kernel.
+int64_t workspace_bytes(const GemmCase& gemm) {
+  if (!gemm.b_is_kn && gemm.k % 16 == 0) return 0;
+  const int64_t row = ceil_div(gemm.k, 16) * 16;
+  return (ceil_div(gemm.m * row, 128) + ceil_div(gemm.n * row, 128) + 1) * 128;
+}
+
+std::vector<uint8_t> run_cuda(const GemmCase& gemm, const cuda::Kernel& kernel, uint8_t fill) {
+  constexpr size_t kGuard = 64;
+  const auto size =
+      static_cast<size_t>(product(gemm.batch) * gemm.m * gemm.n * (gemm.out.bits() / 8));
+  std::vector<uint8_t> bytes(size + 2 * kGuard, fill);
+  const std::optional<cuda::Gemm> g = cuda::make_gemm(gemm.problem(bytes.data() + kGuard));
+  MMAEMU_CHECK(g.has_value(), gemm.text());
+  if (size > 0) {
+    std::vector<uint8_t> memory(static_cast<size_t>(workspace_bytes(gemm)), fill);
+    const cuda::Workspace workspace{memory.data(), static_cast<int64_t>(memory.size())};
+    const bool ok = kernel.launch(*g, workspace, nullptr) == cudaSuccess;
+    MMAEMU_CHECK(ok, kernel.name, gemm.text());
+  }
+  for (size_t i = 0; i < kGuard; ++i) {
+    const bool intact = bytes[i] == fill && bytes[kGuard + size + i] == fill;
+    if (!intact) MMAEMU_CHECK(intact, kernel.name, gemm.text(), i);
+  }
+  return {bytes.begin() + kGuard, bytes.end() - kGuard};
+}
+
+struct Coverage {
+  std::set<std::string> kernels;
+  std::set<int64_t> m, n;
+};
+
+void check_case(const GemmCase& gemm, Coverage& coverage) {
+  cpu::SerialPool serial;
+  const std::vector<uint8_t> expected = run_on(gemm, cpu::portable_target(), serial, 0x00);
+  uint8_t placeholder = 0;
+  const cuda::Gemm g = *cuda::make_gemm(gemm.problem(&placeholder));
+  for (const cuda::Kernel& kernel : cuda::kernels()) {
+    if (!kernel.runs(g)) continue;
+    const std::vector<uint8_t> actual = run_cuda(gemm, kernel, 0xFF);
+    size_t at = 0;
+    while (at < expected.size() && expected[at] == actual[at]) ++at;
+    MMAEMU_CHECK(at == expected.size(), kernel.name, gemm.text(), at, expected[at], actual[at]);
+    if (!expected.empty()) coverage.kernels.insert(kernel.name);
+  }
+  coverage.m.insert(gemm.m);
+  coverage.n.insert(gemm.n);
+}
+
+std::vector<uint32_t> random_scales(Random& random, int64_t count) {
+  constexpr std::array<uint32_t, 8> kScales{0x3F800000u, 0xBE2AAAABu, 0x35800000u, 0x00000001u,
+                                            0x7F7FFFFFu, 0x80000000u, 0x7FC00000u, 0x7F800000u};
+  std::vector<uint32_t> scales;
+  for (int64_t i = 0; i < count; ++i) scales.push_back(random.pick(kScales));
+  return scales;
+}
+
+const std::array<Leading, 3> kBatches{{{}, {2}, {2, 3}}};
+
+// Shapes of a few tiles at most: what a block of threads does once more is no news.
+void draw(GemmCase& gemm, Random& random, Family family, int64_t max_products) {
+  gemm.batch = random.one_in(4) ? random.pick(kBatches) : Leading{};
+  gemm.batch_a = gemm.batch;
+  gemm.batch_b = gemm.batch;
+  if (gemm.batch.size() == 2) {
+    gemm.batch_a[1] = 1;
+    gemm.batch_b[0] = 1;
+  }
+  do {
+    gemm.set_shape(random.pick(kSizes), random.pick(kSizes),
+                   random.one_in(2) ? random.pick(kSizes) : random.between(1, 600));
+  } while (product(gemm.batch) * gemm.m * gemm.n * gemm.k > max_products);
+  gemm.formats = random.pick(kFormatPairs);
+  gemm.out = random.pick(kOutputs);
+  gemm.b_is_kn = random.one_in(2);
+  gemm.scale_a = random_scales(random, product(gemm.batch_a));
+  gemm.scale_b = random_scales(random, product(gemm.batch_b));
+  gemm.scale_result.clear();
+  if (random.one_in(2)) gemm.scale_result = random_scales(random, product(gemm.batch));
+  // Unit scales on every other case, so that accumulators are seen as they are.
+  if (random.one_in(2)) {
+    gemm.out = kFp32;
+    gemm.scale_a.assign(gemm.scale_a.size(), 0x3F800000u);
+    gemm.scale_b.assign(gemm.scale_b.size(), 0x3F800000u);
+  }
+  fill_operands(gemm, random, family);
+}
+
+void check_matrix(Coverage& coverage) {
+  Random random(7);
+  std::vector<InstructionModel> models(kIeeeModels.begin(), kIeeeModels.end());
+  models.push_back(kOtherModels[0]);
+  const int64_t max_products = kFewerCases ? 20'000 : 60'000;
+  for (const InstructionModel& model : models) {
+    for (const AccumulationPlan& plan : kPlans) {
+      for (const Family family : kFamilies) {
+        if (kFewerCases && !random.one_in(4)) continue;
+        GemmCase gemm;
+        gemm.model = model;
+        gemm.plan = plan;
+        draw(gemm, random, family, max_products);
+        cuda::kept_bits = random.one_in(2) ? 0 : 24;
+        check_case(gemm, coverage);
+      }
+    }
+  }
+}
+
+// Chains and chunks beyond the buffers that a kernel's copies go through, into the second round.
+void check_long_chains(Coverage& coverage) {
+  Random random(9);
+  for (const InstructionModel& model : {kEarly16, kEarly32}) {
+    for (const AccumulationPlan& plan : {kPlans[0], kPlans[1], kPlans[9]}) {
+      for (const int64_t n : {9, 135}) {
+        GemmCase gemm;
+        gemm.model = model;
+        gemm.plan = plan;
+        gemm.set_shape(7, n, 1700);
+        gemm.formats = random.pick(kFormatPairs);
+        gemm.b_is_kn = random.one_in(2);
+        fill_operands(gemm, random,
+                      random.one_in(2) ? Family::kCancellation : Family::kFiniteCodes);
+        check_case(gemm, coverage);
+      }
+    }
+  }
+}
+
+// dot: an initial accumulator, whatever it is (R14), which no tile kernel takes.
+void check_initial_accumulators(Coverage& coverage) {
+  Random random(8);
+  for (const InstructionModel& model : {kEarly16, kEarly32, kLate32}) {
+    for (const Family family : kFamilies) {
+      GemmCase gemm;
+      gemm.model = model;
+      draw(gemm, random, family, 3'000);
+      gemm.c.clear();
+      for (int64_t i = 0; i < product(gemm.batch) * gemm.m * gemm.n; ++i) {
+        gemm.c.push_back(random.one_in(8) ? 0x7F800000u : random.bits());
+      }
+      check_case(gemm, coverage);
+    }
+  }
+}
+
+// Every kernel that is built says what it runs, and the choice follows.
+void check_choice() {
+  GemmCase gemm;
+  gemm.set_shape(2, 2, 2);
+  gemm.a.assign(4, 0);
+  gemm.b.assign(4, 0);
+  uint32_t out[4];
+  cuda::Gemm g = *cuda::make_gemm(gemm.problem(out));
+  const auto chosen = [&](const char* name, int capability) {
+    const cuda::Kernel* kernel = cuda::choose_kernel(name, capability, g);
+    return std::string(kernel == nullptr ? "none" : kernel->name);
+  };
+  for (const InstructionModel& model : kIeeeModels) {
+    g.model = model;
+    MMAEMU_CHECK(chosen("auto", 80) == "ieee" && chosen("auto", 120) == "ieee", model.nfma);
+    MMAEMU_CHECK(chosen("auto", 75) == "portable" && chosen("ieee", 75) == "none");
+  }
+  g.model = kEarly32;
+  MMAEMU_CHECK(chosen("wgmma", 90) == "wgmma" && chosen("wgmma", 100) == "none");
+  MMAEMU_CHECK(chosen("mma_sync", 89) == "portable" && chosen("mma_sync", 90) == "none");
+  g.plan = {64, 1, 0, false, false};  // no multiple of a stage
+  MMAEMU_CHECK(chosen("wgmma", 90) == "portable");
+  g.plan = {};
+  g.plan.splits = 1;
+  g.model = kEarly16;
+  MMAEMU_CHECK(chosen("wgmma", 90) == "portable" && chosen("mma_sync", 89) == "mma_sync");
+  for (const InstructionModel& model : kOtherModels) {
+    g.model = model;
+    MMAEMU_CHECK(chosen("auto", 90) == "portable" && chosen("ieee", 90) == "portable", model.nfma);
+  }
+  g.model = kEarly32;
+  g.c = out;
+  MMAEMU_CHECK(chosen("auto", 90) == "portable");
+  MMAEMU_CHECK(chosen("none such", 90) == "none");
+}
+
+// Leading dimensions of size 1 cost nothing; too many others are refused, not miscounted.
+void check_batch_rank() {
+  GemmCase gemm;
+  gemm.set_shape(1, 1, 1);
+  gemm.batch = Leading(12, 1);
+  gemm.batch_a = gemm.batch_b = gemm.batch;
+  MMAEMU_CHECK(cuda::make_gemm(gemm.problem(nullptr))->batch_rank == 0);
+  gemm.batch = Leading(cuda::kMaxBatchDims + 1, 2);
+  gemm.batch_a = gemm.batch_b = gemm.batch;
+  MMAEMU_CHECK(!cuda::make_gemm(gemm.problem(nullptr)).has_value());
+}
+
+}  // namespace
+}  // namespace mmaemu::testing
+
+int main() {
+  using namespace mmaemu::testing;
+  Coverage coverage;
+  check_choice();
+  check_batch_rank();
+  check_matrix(coverage);
+  if (!kFewerCases) check_long_chains(coverage);
+  check_initial_accumulators(coverage);
+  for (const mmaemu::cuda::Kernel& kernel : mmaemu::cuda::kernels()) {
+    MMAEMU_CHECK(coverage.kernels.count(kernel.name) == 1, kernel.name);
+  }
+  for (const int64_t size : kSizes) {
+    MMAEMU_CHECK(coverage.m.count(size) == 1 && coverage.n.count(size) == 1, size);
+  }
+  return finish();
+}
