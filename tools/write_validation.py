@@ -99,11 +99,9 @@ def section(name: str, run: dict) -> list[str]:
     tests = ", ".join(f"{count} {outcome}" for outcome, count in run["tests"].items())
     kernels = ", ".join(f"`{name}`" for name in run["kernels"])
     lines = ["", f"### {name}", "", "```sh", run["command"], "```", ""]
-    lines += [
-        f"- {versions}",
-        f"- {run['machine']}; kernels that it runs, fastest first: {kernels}",
-    ]
-    return [*lines, f"- tests: {tests}"]
+    used = run["agreement"] or any(row["backend"] == "auto" for row in run["recordings"])
+    machine = f"{run['machine']}; its kernels, fastest first: {kernels}" if used else run["machine"]
+    return [*lines, f"- {versions}", f"- {machine}", f"- tests: {tests}"]
 
 
 def agreement(runs: dict[str, dict]) -> list[str]:
