@@ -10,6 +10,7 @@ from mmaemu_jax import errors as errors
 from mmaemu_jax import profiling as profiling
 from mmaemu_jax import studies as studies
 from mmaemu_jax import testing as testing
+from mmaemu_jax import training as training
 from mmaemu_jax.accumulate import SplitK as SplitK
 from mmaemu_jax.accumulate import SplitRule as SplitRule
 from mmaemu_jax.api import accumulate as accumulate

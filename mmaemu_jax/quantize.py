@@ -120,7 +120,7 @@ def multiply_float32(x: jax.Array, y: jax.Array) -> jax.Array:
     """RN32(x * y) of float32 bits (uint32); subnormals count, NaN is canonical (R19)."""
     sign = (x ^ y) & jnp.uint32(0x80000000)
     x, y = x & 0x7FFFFFFF, y & 0x7FFFFFFF
-    (x_significand, x_exponent), (y_significand, y_exponent) = _normalised(x), _normalised(y)
+    (x_significand, x_exponent), (y_significand, y_exponent) = normalised(x), normalised(y)
     high, low = _product_48(x_significand, y_significand)
     # The product has 47 or 48 bits. Keep 30 and whether any below them is set, leading bit at 29:
     # rounding drops at least 6 of these, so the last one only breaks ties.
@@ -136,7 +136,7 @@ def multiply_float32(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where(nan, jnp.uint32(_f64.F32_NAN), sign | magnitude)
 
 
-def _normalised(magnitude: jax.Array) -> tuple[jax.Array, jax.Array]:
+def normalised(magnitude: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Significand with its leading bit at 23 (0 for zero) and exponent of float32 magnitudes."""
     biased = magnitude >> 23
     fraction = magnitude & 0x7FFFFF

@@ -1,0 +1,279 @@
+"""fp8_dot_general: lax.dot_general with FP8 numerics, forward and backward."""
+
+import dataclasses
+import functools
+import typing
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from mmaemu_jax.arguments import dtype_argument, name_argument
+from mmaemu_jax.backends import check_backend
+from mmaemu_jax.call import array_operand
+from mmaemu_jax.errors import message
+from mmaemu_jax.platforms import Profile, SplitArgument, parse_splitk, profile_argument
+from mmaemu_jax.training.cast import Fp8Tensor, cast
+from mmaemu_jax.training.gemms import GemmOptions, fp8_gemm, wide_gemm
+from mmaemu_jax.training.layout import Layout, make_layout
+from mmaemu_jax.training.recipe import GEMM_TENSORS, Recipe
+from mmaemu_jax.training.recipes import recipe_argument
+from mmaemu_jax.training.state import Fp8State
+
+FUNCTION = "fp8_dot_general"
+_DTYPES = tuple(np.dtype(t) for t in (jnp.float32, jnp.bfloat16, jnp.float16))
+
+
+def fp8_dot_general(
+    lhs,
+    rhs,
+    dimension_numbers,
+    precision=None,
+    preferred_element_type=None,
+    *,
+    recipe: str | Recipe,
+    state: Fp8State | None = None,
+    profile: str | Profile | None = None,
+    splitk: SplitArgument = "auto_or_unsplit",
+    backend: str = "auto",
+) -> jax.Array:
+    """``lax.dot_general`` as a framework's FP8 layer computes it, with that layer's gradients.
+
+    The operands are quantised to FP8; the product and the two products of the backward pass are
+    each one emulated GEMM (:func:`mmaemu_jax.scaled_mm`) with the formats, accumulation, output
+    dtype and operand order of the recipe. Batch dimensions share the scales of their tensor and
+    are one GEMM each (R25).
+
+    Args:
+        lhs: the activations, in float32, bfloat16 or float16.
+        rhs: the weights, likewise.
+        dimension_numbers: as for ``lax.dot_general``.
+        precision: must be None: the recipe says how to accumulate.
+        preferred_element_type: float32, bfloat16 or float16; None is the operands' own.
+        recipe: a name (:func:`list_recipes`) or a :class:`Recipe`.
+        state: of a recipe with delayed scaling (:func:`init_state`), else None. Its gradient is
+            the state after the step (:func:`apply_state`).
+        profile: whose GEMMs; None is the recipe's.
+        splitk, backend: as in :func:`mmaemu_jax.scaled_mm`, but for the default, which assumes
+            an unknown split to be 1 and warns.
+
+    Returns:
+        What ``lax.dot_general`` returns, in the preferred dtype.
+
+    Raises:
+        TypeError: operands of other types or shapes, no Recipe.
+        ValueError: an unknown option value, a state where none belongs or none where one does.
+        ReferenceRejectsError: a dimension that the framework refuses.
+        MmaemuError: as scaled_mm.
+    """
+    known = recipe_argument(FUNCTION, recipe)
+    lhs, rhs = _operand("lhs", lhs), _operand("rhs", rhs)
+    _check_precision(precision)
+    layout = make_layout(lhs, rhs, dimension_numbers)
+    out_dtype = _out_dtype(lhs, rhs, preferred_element_type)
+    name_argument(FUNCTION, "backend", backend)
+    check_backend(FUNCTION, backend)
+    platform = profile_argument(FUNCTION, known.profile if profile is None else profile)
+    parse_splitk(FUNCTION, splitk, platform)
+    _check_state(known, state)
+    options = GemmOptions(known, platform, splitk, backend)
+    call = _Call(options, layout, out_dtype, lhs.dtype, rhs.dtype)
+    return _dot(call, lhs, rhs, state)
+
+
+def _operand(name: str, value) -> jax.Array:
+    operand = array_operand(FUNCTION, name, value)
+    if operand.dtype not in _DTYPES:
+        raise TypeError(
+            message(
+                f"{FUNCTION}: {name} must be float32, bfloat16 or float16, got {operand}.",
+                ["convert it first", "mmaemu_jax.scaled_mm multiplies FP8 arrays"],
+            )
+        )
+    return jnp.asarray(value)
+
+
+def _check_precision(precision) -> None:
+    if precision is not None:
+        raise ValueError(
+            message(
+                f"{FUNCTION}: precision must be None, got {precision!r}: the recipe says how each "
+                "GEMM accumulates.",
+                ["dataclasses.replace(recipe, fprop=Gemm(('lhs', 'rhs'), use_fast_accum=False))"],
+            )
+        )
+
+
+def _out_dtype(lhs, rhs, preferred) -> np.dtype:
+    if preferred is None:
+        return np.dtype(jnp.promote_types(lhs.dtype, rhs.dtype))
+    dtype = dtype_argument(FUNCTION, "preferred_element_type", preferred)
+    if dtype not in _DTYPES:
+        raise ValueError(
+            message(
+                f"{FUNCTION}: preferred_element_type must be float32, bfloat16 or float16, got "
+                f"{dtype.name}.",
+                ["leave it out", "quantize the result with mmaemu_jax.quantize"],
+            )
+        )
+    return dtype
+
+
+def _check_state(recipe: Recipe, state) -> None:
+    delayed = [t for t in ("lhs", "rhs", "grad") if _is_delayed(recipe, t)]
+    if state is None and delayed:
+        raise ValueError(
+            message(
+                f"{FUNCTION}: recipe {recipe.name!r} scales {', '.join(delayed)} with delay and "
+                "needs a state, got None.",
+                ["pass state=mmaemu_jax.training.init_state(recipe)", "a recipe that scales by "
+                 "the current amax, such as 'te_pytorch_current'"],
+            )
+        )  # fmt: skip
+    if state is None:
+        return
+    if not isinstance(state, Fp8State):
+        raise TypeError(f"{FUNCTION}: state must be an Fp8State or None, got {state!r}.")
+    for tensor in ("lhs", "rhs", "grad"):
+        scale = getattr(state, tensor)
+        length = recipe.quantization(tensor).scaling.history_length
+        if (scale is not None) != (tensor in delayed) or (
+            scale is not None and (scale.amax_history.shape, scale.scale.shape) != ((length,), ())
+        ):
+            raise ValueError(
+                message(
+                    f"{FUNCTION}: the state of {tensor} does not fit recipe {recipe.name!r}.",
+                    ["pass state=mmaemu_jax.training.init_state(recipe)"],
+                )
+            )
+
+
+def _is_delayed(recipe: Recipe, tensor: str) -> bool:
+    return recipe.quantization(tensor).scaling.timing == "delayed"
+
+
+# ------------------------------------------------------------------------------------ the gradient
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """Everything static about one call."""
+
+    options: GemmOptions
+    layout: Layout
+    out_dtype: np.dtype
+    lhs_dtype: np.dtype
+    rhs_dtype: np.dtype
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.options.recipe
+
+    def needs(self, tensor: str, *gemms: str) -> tuple[bool, bool]:
+        """Whether these GEMMs need the tensor in FP8, and whether they need it as it is."""
+        users = [self.recipe.gemm(g).fp8 for g in gemms if tensor in GEMM_TENSORS[g]]
+        return any(users), not all(users)
+
+    def cast(self, tensor: str, x: jax.Array, state: Fp8State | None) -> Fp8Tensor:
+        of_tensor = None if state is None else getattr(state, tensor)
+        compute_dtype = self.out_dtype if tensor == "grad" else self.rhs_dtype
+        return cast(self.recipe.quantization(tensor), x, of_tensor, compute_dtype)
+
+    def multiply(self, gemm: str, tensors: dict[str, "_Pair"], out_dtype) -> jax.Array:
+        how = self.recipe.gemm(gemm)
+        if how.fp8:
+            return fp8_gemm(self.options, gemm, {t: x.fp8 for t, x in tensors.items()}, out_dtype)
+        return wide_gemm(how, gemm, {t: x.wide for t, x in tensors.items()}, out_dtype)
+
+
+class _Pair(typing.NamedTuple):
+    """One matrix in FP8 and as it is; None where no GEMM needs it."""
+
+    fp8: Any
+    wide: Any
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _dot(call: _Call, lhs, rhs, state):
+    return _forward(call, lhs, rhs, state, ("fprop",))[0]
+
+
+def _forward(call: _Call, lhs, rhs, state, gemms: tuple[str, ...]):
+    """The result, and each operand as a pair: in FP8 and as it is, where ``gemms`` need it."""
+    layout = call.layout
+    tensors = {}
+    for name, matrix in (("lhs", layout.lhs_matrix(lhs)), ("rhs", layout.rhs_matrix(rhs))):
+        in_fp8, as_it_is = call.needs(name, *gemms)
+        quantised = call.cast(name, matrix, state) if in_fp8 else None
+        tensors[name] = _Pair(quantised, matrix if as_it_is else None)
+    y = call.multiply("fprop", tensors, call.out_dtype)
+    return layout.result(y), tensors
+
+
+def _dot_fwd(call: _Call, lhs, rhs, state):
+    y, tensors = _forward(call, lhs, rhs, state, tuple(GEMM_TENSORS))
+    return y, (tensors, state, _Varying(_varying(lhs), _varying(rhs)))
+
+
+def _dot_bwd(call: _Call, residuals, cotangent):
+    tensors, state, varying = residuals
+    layout = call.layout
+    grad = layout.result_matrix(cotangent)
+    in_fp8, as_it_is = call.needs("grad", "dgrad", "wgrad")
+    quantised = call.cast("grad", grad, state) if in_fp8 else None
+    tensors = {**tensors, "grad": _Pair(quantised, grad if as_it_is else None)}
+    dlhs = layout.lhs(call.multiply("dgrad", tensors, call.lhs_dtype))
+    drhs = layout.rhs(call.multiply("wgrad", tensors, call.rhs_dtype))
+    after = None if state is None else _state_after(state, tensors)
+    return _summed(dlhs, varying.lhs), _summed(drhs, varying.rhs), after
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=(), meta_fields=("lhs", "rhs"))
+@dataclasses.dataclass(frozen=True)
+class _Varying:
+    """The mesh axes of a shard_map over which each operand varies."""
+
+    lhs: frozenset[str]
+    rhs: frozenset[str]
+
+
+def _varying(x) -> frozenset[str]:
+    return frozenset(jax.typeof(x).manual_axis_type.varying)
+
+
+def _summed(cotangent: jax.Array, varying: frozenset[str]) -> jax.Array:
+    """The cotangent of an operand that varies over ``varying`` alone: summed over other axes."""
+    axes = tuple(sorted(_varying(cotangent) - varying))
+    return lax.psum(cotangent, axes) if axes else cotangent
+
+
+def _state_after(state: Fp8State, tensors: dict) -> Fp8State:
+    def updated(name: str):
+        quantised = tensors[name].fp8
+        return getattr(state, name) if quantised is None else quantised.state
+
+    uses = lax.full_like(state.uses, 1)
+    after = Fp8State(lhs=updated("lhs"), rhs=updated("rhs"), grad=updated("grad"), uses=uses)
+    return jax.tree.map(_as_the_state_varies, after, state)
+
+
+def _as_the_state_varies(after: jax.Array, before: jax.Array) -> jax.Array:
+    """``after``, refused where it differs between devices that share one state."""
+    extra = sorted(_varying(after) - _varying(before))
+    if extra:
+        raise ValueError(
+            message(
+                f"{FUNCTION}: amax varies over the mesh axes {extra}, the state does not.",
+                [
+                    f"reduce amax over them: amax_axes={tuple(extra)} in the recipe's Scaling",
+                    "give each device a state of its own: jax.lax.pcast(state, axes, to='varying')",
+                ],
+            )
+        )
+    missing = tuple(sorted(_varying(before) - _varying(after)))
+    return lax.pcast(after, missing, to="varying") if missing else after
+
+
+_dot.defvjp(_dot_fwd, _dot_bwd)
