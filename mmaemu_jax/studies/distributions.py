@@ -43,7 +43,7 @@ DISTRIBUTIONS: Mapping[str, Sampler] = MappingProxyType(
 )
 
 
-def sampler_argument(function: str, distribution) -> tuple[str, Sampler]:
+def sampler_argument(function: str, distribution: str | Sampler) -> tuple[str, Sampler]:
     """Name and sampler of ``distribution``, a name or a function (rng, shape) -> array."""
     if isinstance(distribution, str):
         if distribution not in DISTRIBUTIONS:

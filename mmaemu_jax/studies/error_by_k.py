@@ -135,7 +135,7 @@ def error_by_k(
         distribution: of both operands, a name in DISTRIBUTIONS or a function (rng, shape) ->
             array; the values are scaled to the format's range, then quantised.
         accumulations: "fast" and "slow" as the profile does them (R10, R11), "float32" as XLA's
-            own dot on this machine, "exact, to bfloat16" the rounding of the exact sum, a yardstick.
+            own dot on this machine, "exact, to bfloat16" the rounding of the exact sum alone.
         m, n: number of outputs.
         a_dtype, b_dtype: FP8 formats.
         profile: whose fast and slow; None is the default profile.
@@ -170,7 +170,7 @@ def error_by_k(
 
 
 def _positive_ints(k: Iterable[int]) -> list[int]:
-    depths = [k] if isinstance(k, int) else list(k)
+    depths = list(k)
     for depth in depths:
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
             raise ValueError(f"{_FUNCTION}: each K must be a positive int, got {depth!r}.")

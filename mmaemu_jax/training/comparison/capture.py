@@ -22,9 +22,7 @@ class DotCall:
 
     def apply(self, dot_general, lhs, rhs) -> jax.Array:
         """The call, by ``dot_general``."""
-        return dot_general(
-            lhs, rhs, self.dimension_numbers, *self.arguments, **dict(self.keywords)
-        )
+        return dot_general(lhs, rhs, self.dimension_numbers, *self.arguments, **dict(self.keywords))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,63 +52,81 @@ class CapturedDot:
         )
 
 
-def capture(loss, params, batch, dot_general, sites: Sequence[str] | None) -> tuple[CapturedDot, ...]:
-    """Every call that ``loss(params, batch, dot_general)`` makes of its dot_general.
+class Capture:
+    """Finds every call that ``loss(params, batch, dot_general)`` makes of its dot_general.
 
     Zeros are added to each result; the gradients of these zeros are the gradients of the results.
 
     Args:
         loss: calls its third argument outside of loops.
-        params, batch: its first two.
         dot_general: the arithmetic to capture under.
         sites: names of the calls in order; None numbers them.
-
-    Raises:
-        ValueError: ``sites`` has another length than there are calls.
-        UnsupportedFeatureError: calls inside scan, while, cond, vmap or remat.
     """
-    calls: list[DotCall] = []
-    shapes: list[jax.ShapeDtypeStruct] = []
 
-    def recorded(taps, params, batch):
+    def __init__(self, loss, dot_general, sites: Sequence[str] | None):
+        self._loss = loss
+        self._dot_general = dot_general
+        self._sites = sites
+        self._calls: list[DotCall] = []
+        self._results: list[jax.ShapeDtypeStruct] = []
+        self._gradients = jax.jit(jax.grad(self._recorded, has_aux=True))
+
+    def __call__(self, params, batch) -> tuple[CapturedDot, ...]:
+        """The calls with their data.
+
+        Raises:
+            ValueError: ``sites`` has another length than there are calls.
+            UnsupportedFeatureError: calls inside scan, while, cond, vmap or remat.
+        """
+        try:
+            if not self._results:
+                jax.eval_shape(functools.partial(self._recorded, None), params, batch)
+            taps = [jnp.zeros(result.shape, result.dtype) for result in self._results]
+            grads, operands = self._gradients(taps, params, batch)
+        except jax.errors.UnexpectedTracerError as error:
+            raise UnsupportedFeatureError(
+                message(
+                    "compare: the loss calls its dot_general inside a loop, branch or other "
+                    "transformed function, where the operands of single GEMMs cannot be captured.",
+                    ["write the layers as a Python loop", "pass gemms=False"],
+                )
+            ) from error
+        return tuple(
+            CapturedDot(name, call, (lhs, rhs, grad))
+            for name, call, (lhs, rhs), grad in zip(
+                self._names(), self._calls, operands, grads, strict=True
+            )
+        )
+
+    def _recorded(self, taps, params, batch):
+        """The loss, and the operands of every call; the calls themselves go to this object."""
         operands = []
-        calls.clear()
-        shapes.clear()
+        calls: list[DotCall] = []
+        results: list[jax.ShapeDtypeStruct] = []
 
         def recording(lhs, rhs, dimension_numbers, *arguments, **keywords):
             call = DotCall(_hashable(dimension_numbers), arguments, tuple(sorted(keywords.items())))
-            result = call.apply(dot_general, lhs, rhs)
+            result = call.apply(self._dot_general, lhs, rhs)
             calls.append(call)
-            shapes.append(jax.ShapeDtypeStruct(result.shape, result.dtype))
+            results.append(jax.ShapeDtypeStruct(result.shape, result.dtype))
             operands.append((lhs, rhs))
             return result if taps is None else result + taps[len(calls) - 1]
 
-        return loss(params, batch, recording), operands
+        loss = self._loss(params, batch, recording)
+        self._calls, self._results = calls, results
+        return loss, operands
 
-    try:
-        jax.eval_shape(functools.partial(recorded, None), params, batch)
-        taps = [jnp.zeros(shape.shape, shape.dtype) for shape in shapes]
-        grads, operands = jax.jit(jax.grad(recorded, has_aux=True))(taps, params, batch)
-    except jax.errors.UnexpectedTracerError as error:
-        raise UnsupportedFeatureError(
-            message(
-                "compare: the loss calls its dot_general inside a loop, branch or other transformed "
-                "function, where the operands of single GEMMs cannot be captured.",
-                ["write the layers as a Python loop", "pass gemms=False"],
+    def _names(self) -> list[str]:
+        count = len(self._calls)
+        names = [str(i) for i in range(count)] if self._sites is None else list(self._sites)
+        if len(names) != count:
+            raise ValueError(
+                message(
+                    f"compare: sites names {len(names)} calls, the loss makes {count}.",
+                    ["name every call of the loss in order", "leave sites out"],
+                )
             )
-        ) from error
-    names = [str(i) for i in range(len(calls))] if sites is None else list(sites)
-    if len(names) != len(calls):
-        raise ValueError(
-            message(
-                f"compare: sites names {len(names)} calls, the loss makes {len(calls)}.",
-                ["name every call of the loss in order", "leave sites out"],
-            )
-        )
-    return tuple(
-        CapturedDot(name, call, (lhs, rhs, grad))
-        for name, call, (lhs, rhs), grad in zip(names, calls, operands, grads, strict=True)
-    )
+        return names
 
 
 def _hashable(dimension_numbers):

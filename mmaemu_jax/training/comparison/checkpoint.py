@@ -37,7 +37,7 @@ def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
 def save_state(path: pathlib.Path, state, lines: list[dict[str, Any]]) -> None:
     """Saves a pytree of arrays, and the lines written so far."""
     leaves = [_raw(leaf) for leaf in jax.tree.leaves(state)]
-    members = {f"leaf{i}": leaf for i, leaf in enumerate(leaves)}
+    members: dict[str, Any] = {f"leaf{i}": leaf for i, leaf in enumerate(leaves)}
     members["lines"] = np.frombuffer(json.dumps(lines, allow_nan=False).encode(), np.uint8)
     write_atomically(path, lambda stream: np.savez(stream, **members))
 

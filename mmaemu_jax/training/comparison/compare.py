@@ -1,28 +1,30 @@
 """compare: one training run under several arithmetics, and what that changes."""
 
 import dataclasses
+import importlib.metadata
 import json
 import os
 import pathlib
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 import jax
-import jaxlib
 import numpy as np
 
 from mmaemu_jax import _native
 from mmaemu_jax.errors import message
 from mmaemu_jax.training.comparison.checkpoint import read_lines, write_atomically, write_lines
+from mmaemu_jax.training.comparison.conclusion import conclusions
+from mmaemu_jax.training.comparison.figures import Figures, Metrics, all_figures
+from mmaemu_jax.training.comparison.markup import Shown, plain_text
 from mmaemu_jax.training.comparison.plan import Job, make_job
 from mmaemu_jax.training.comparison.probes import Probes
 from mmaemu_jax.training.comparison.progress import Progress
 from mmaemu_jax.training.comparison.report import write_report
 from mmaemu_jax.training.comparison.shapes import shape_lines
 from mmaemu_jax.training.comparison.training_runs import Runs
-from mmaemu_jax.training.comparison.variant import Variant
 
 Line = dict[str, Any]
 
@@ -48,6 +50,19 @@ class Comparison:
         _write_config(folder, self.config)
         return write_report(folder, self.lines, self.config)
 
+    @property
+    def figures(self) -> Figures:
+        """Every figure of the report by name, such as "loss/hopper-fast/final"."""
+        return all_figures(self._metrics)
+
+    def summary(self) -> str:
+        """The conclusions of the report, as plain text."""
+        return plain_text(conclusions(self._metrics, Shown(self.figures)))
+
+    @property
+    def _metrics(self) -> Metrics:
+        return Metrics(self.lines, self.config["reference"], self.config["controls"])
+
 
 def compare(
     train_step: Callable[[Any, Any, Any], tuple[Any, Any]],
@@ -62,7 +77,7 @@ def compare(
     params: Callable[[Any], Any] = lambda state: state[0],
     gemms: bool = True,
     sites: Sequence[str] | None = None,
-    probe_steps: Iterable[int] | None = None,
+    probe_steps: Sequence[int] | None = None,
     directory: str | os.PathLike | None = None,
     resume: bool = False,
     save_every: int = 10,
@@ -153,11 +168,10 @@ def load(directory: str | os.PathLike) -> Comparison:
     return Comparison(read_lines(folder / "metrics.jsonl"), config, folder)
 
 
-def _probe_lines(
-    job: Job, runs: Runs, folder: pathlib.Path | None, bar: Progress
-) -> list[Line]:
+def _probe_lines(job: Job, runs: Runs, folder: pathlib.Path | None, bar: Progress) -> list[Line]:
     if job.loss is None:
         return []
+    probes = Probes(job)
     found: dict[str, list[Line]] = {name: [] for name in job.variants if name != job.reference}
     for step in job.probe_steps:
         path = None if folder is None else folder / "runs" / f"probe.{step}.jsonl"
@@ -165,7 +179,10 @@ def _probe_lines(
             lines = read_lines(path)
             bar.skipped(len(job.variants))
         else:
-            lines = _probe(job, runs, step, bar)
+            what = f"gradients and GEMMs before step {step}"
+            lines = probes.at(
+                step, runs.probe_state(step), lambda name, what=what: bar.unit(f"{name}: {what}")
+            )
             if path is not None:
                 write_lines(path, lines)
         for line in lines:
@@ -173,22 +190,11 @@ def _probe_lines(
     return [line for lines in found.values() for line in lines]
 
 
-def _probe(job: Job, runs: Runs, step: int, bar: Progress) -> list[Line]:
-    probes = Probes(job, step, runs.probe_state(step))
-    bar.unit(f"{job.reference}: gradients and GEMMs before step {step}")
-    lines = []
-    for name in job.variants:
-        if name != job.reference:
-            lines += probes.lines(name)
-            bar.unit(f"{name}: gradients and GEMMs before step {step}")
-    return lines
-
-
 def _versions() -> dict[str, str]:
     return {
         "mmaemu_jax": _native.VERSION,
         "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
+        "jaxlib": importlib.metadata.version("jaxlib"),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),

@@ -2,33 +2,25 @@
 
 from mmaemu_jax.training.comparison.figures import NEVER, Metrics
 from mmaemu_jax.training.comparison.markup import Shown
+from mmaemu_jax.training.comparison.verdict import by_verdict
+
+#: The arithmetic is said to stand out where it moves a gradient this much more than the control.
+_STANDS_OUT = 1.5
+
+_GRADIENT = "gradient/{}/relative_difference/worst"
 
 
 def conclusions(metrics: Metrics, shown: Shown) -> list[str]:
     """HTML sentences, the most important first; each number in them is a figure."""
-    found = [_losses(metrics, shown), _single_losses(metrics, shown)]
-    found += [_partings(metrics, shown), *_gradients(metrics, shown), *_gemms(metrics, shown)]
+    found = [
+        _losses(metrics, shown),
+        _one_seed(metrics),
+        _partings(metrics, shown),
+        _gradients(metrics, shown),
+        _wider(metrics, shown),
+        _gemms(metrics, shown),
+    ]
     return [sentence for sentence in found if sentence]
-
-
-def verdict(metrics: Metrics, figures, name: str) -> str:
-    """How far the final losses of a variant are from the reference's, in one word.
-
-    "visible": further than the reference's own seeds are from each other. "one-sided": nearer, but
-    every seed has the same sign and the mean is larger than the range. "equal": all equal.
-    Otherwise "lost".
-    """
-    low, high = figures[f"apart/{name}/low"], figures[f"apart/{name}/high"]
-    average = figures[f"apart/{name}/mean"]
-    if low == high == 0:
-        return "equal"
-    if not average == average:
-        return "not finite"
-    if len(metrics.seeds) > 1 and abs(average) > figures[f"loss/{metrics.reference}/spread"]:
-        return "visible"
-    if len(metrics.seeds) > 1 and low * high > 0 and abs(average) > high - low:
-        return "one-sided"
-    return "lost"
 
 
 def _names(names: list[str]) -> str:
@@ -40,35 +32,24 @@ def _names(names: list[str]) -> str:
 
 def _losses(metrics: Metrics, shown: Shown) -> str:
     reference = metrics.reference
-    by_verdict: dict[str, list[str]] = {}
-    for name in metrics.others():
-        by_verdict.setdefault(verdict(metrics, shown.figures, name), []).append(name)
-    parts = []
-    if "lost" in by_verdict:
-        names = by_verdict["lost"]
-        parts.append(
-            f"The loss curves of {_names(names)} cannot be told from that of <b>{reference}</b>: "
-            f"{'their' if len(names) > 1 else 'its'} final losses differ by less than seeds alone "
-            f"do ({shown(f'loss/{reference}/spread', '.4f')} between the reference's seeds)."
-        )
-    if "one-sided" in by_verdict:
-        parts.append(
-            f"{_names(by_verdict['one-sided'])}: a small difference with the same sign for every "
-            "seed, which a single curve would not show."
-        )
-    if "visible" in by_verdict:
-        parts.append(
-            f"{_names(by_verdict['visible'])}: the difference is larger than the spread of seeds, "
-            "so a curve shows it."
-        )
-    if "equal" in by_verdict:
-        parts.append(f"{_names(by_verdict['equal'])}: no difference at all in the final loss.")
-    if "not finite" in by_verdict:
-        parts.append(f"{_names(by_verdict['not finite'])}: a loss is not finite.")
-    return " ".join(parts)
+    found = by_verdict(metrics, shown.figures)
+    spread = f"{shown(f'loss/{reference}/spread', '.4f')} between the reference's seeds"
+    texts = {
+        "noise": "{} cannot be told from <b>" + reference + "</b> by the loss: the difference of "
+        "the final losses is no larger than what a mere change of the order of float32 sums makes "
+        f"({_names(metrics.controls)}).",
+        "small": "{}: a difference in the final loss, but a smaller one than another seed makes "
+        f"({spread}), so a single curve does not show it.",
+        "visible": "{}: a larger difference in the final loss than another seed makes "
+        f"({spread}), so a curve shows it.",
+        "equal": "{}: no difference at all in the final loss.",
+        "not finite": "{}: a loss is not finite.",
+    }
+    order = ("not finite", "visible", "small", "noise", "equal")
+    return " ".join(texts[v].format(_names(found[v])) for v in order if v in found)
 
 
-def _single_losses(metrics: Metrics, shown: Shown) -> str:
+def _one_seed(metrics: Metrics) -> str:
     if len(metrics.seeds) > 1:
         return ""
     return (
@@ -82,76 +63,88 @@ def _partings(metrics: Metrics, shown: Shown) -> str:
     same = [n for n in metrics.others() if n not in parted]
     parts = []
     if parted:
-        at = sorted({shown.figures[f"parted/{n}/state"] for n in parted}, key=str)
-        when = (
-            f"after step {shown(f'parted/{parted[0]}/state')}"
-            if len(at) == 1
-            else "early (the table says when)"
-        )
+        first = min(parted, key=lambda n: int(shown.figures[f"parted/{n}/state"] or 0))
         parts.append(
-            f"In their bits the runs part all the same: the parameters of {_names(parted)} differ "
-            f"from the reference's {when}. Equal curves do not mean equal bits, and a comparison "
-            "of weights or losses to the last digit tells one arithmetic from another at once."
+            f"In their bits the runs part all the same: after step "
+            f"{shown(f'parted/{first}/state')} the parameters of <b>{first}</b> differ from the "
+            f"reference's, and {len(parted)} of {len(metrics.others())} variants do in the end. "
+            "Curves that look equal do not mean equal bits; equal bits need equal arithmetic."
         )
     if same:
         parts.append(f"{_names(same)} never differed from the reference, in any bit.")
     return " ".join(parts)
 
 
-def _split_by_emulation(metrics: Metrics) -> tuple[list[str], list[str]]:
+def _emulated(metrics: Metrics) -> list[str]:
     emulated = {line["variant"] for line in metrics.of_kind("shape")}
-    others = metrics.others()
-    return [n for n in others if n in emulated], [n for n in others if n not in emulated]
+    return [name for name in metrics.others() if name in emulated]
 
 
-def _gradients(metrics: Metrics, shown: Shown) -> list[str]:
-    key = "gradient/{}/relative_difference/worst"
-    known = [n for n in metrics.others() if key.format(n) in shown.figures]
-    emulated, native = ([n for n in names if n in known] for names in _split_by_emulation(metrics))
+def _size(shown: Shown, name: str) -> float:
+    return float(shown.figures.get(_GRADIENT.format(name)) or 0)
+
+
+def _gradients(metrics: Metrics, shown: Shown) -> str:
+    emulated = [n for n in _emulated(metrics) if _GRADIENT.format(n) in shown.figures]
     if not emulated:
-        return []
-
-    def size(name: str) -> float:
-        return float(shown.figures[key.format(name)] or 0)
-
-    most, least = max(emulated, key=size), min(emulated, key=size)
+        return ""
+    most = max(emulated, key=lambda n: _size(shown, n))
     text = (
-        f"At the same parameters, the arithmetic moves the gradient by up to "
-        f"{shown(key.format(most), '.2%')} of its length ({most})"
+        "At the same parameters, the emulated arithmetic moves the gradient by up to "
+        f"{shown(_GRADIENT.format(most), '.2%')} of its length (<b>{most}</b>)."
     )
-    if least != most:
-        text += f"; {least} moves it least, by {shown(key.format(least), '.2%')}"
-    sentences = [text + "."]
-    further = [n for n in native if size(n) > size(most)]
-    if further:
-        name = max(further, key=size)
-        sentences.append(
-            f"For scale: <b>{name}</b>, which quantises otherwise or not at all, has a gradient "
-            f"{shown(key.format(name), '.2%')} away. What is rounded before the GEMM weighs more "
-            "here than how the GEMM accumulates."
+    controls = [n for n in metrics.controls if _GRADIENT.format(n) in shown.figures]
+    if not controls:
+        return text
+    control = max(controls, key=lambda n: _size(shown, n))
+    moved = f"<b>{control}</b> alone moves it by {shown(_GRADIENT.format(control), '.2%')}"
+    if _size(shown, most) > _STANDS_OUT * _size(shown, control):
+        return f"{text} That stands out from rounding noise: {moved}."
+    return (
+        f"{text} That is about what rounding noise makes, too: {moved}. A changed last bit falls "
+        "on the other side of an FP8 rounding somewhere, and FP8 has few bits."
+    )
+
+
+def _wider(metrics: Metrics, shown: Shown) -> str:
+    """The native variant that is further away than any emulated one, if there is one."""
+    emulated = _emulated(metrics)
+    native = [n for n in metrics.others() if n not in emulated and n not in metrics.controls]
+    furthest = max((_size(shown, n) for n in emulated), default=0.0)
+    further = [n for n in native if _size(shown, n) > furthest]
+    if not further or not emulated:
+        return ""
+    name = max(further, key=lambda n: _size(shown, n))
+    return (
+        f"For scale: the gradient of <b>{name}</b>, which does not quantise as the reference does, "
+        f"is {shown(_GRADIENT.format(name), '.2%')} away. What is rounded before a product weighs "
+        "more here than how the product is accumulated."
+    )
+
+
+def _gemms(metrics: Metrics, shown: Shown) -> str:
+    def share(key: tuple[str, str]) -> float:
+        return float(shown.figures["gemm/{}/{}/share".format(*key)] or 0)
+
+    keys = [(name, g) for name in _emulated(metrics) for g in metrics.values("gemm", "gemm")]
+    if not keys:
+        return ""
+    least, most = min(keys, key=share), max(keys, key=share)
+    low, high = (shown("gemm/{}/{}/share".format(*key), ".1%") for key in (least, most))
+    text = (
+        f"One product alone, on the same operands: {low} ({least[0]}, {least[1]}) to {high} "
+        f"({most[0]}, {most[1]}) of the outputs have other bits than with "
+        f"<b>{metrics.reference}</b>; at the upper end the error is "
+        f"{shown('gemm/{}/{}/norm_error'.format(*most), '.1e')} of the result's norm."
+    )
+    controls = [(name, g) for name in metrics.controls for g in metrics.values("gemm", "gemm")]
+    if controls:
+        control = max(controls, key=share)
+        text += (
+            f" Another order of float32 sums changes "
+            f"{shown('gemm/{}/{}/share'.format(*control), '.2%')}."
         )
-    return sentences
-
-
-def _gemms(metrics: Metrics, shown: Shown) -> list[str]:
-    emulated, _ = _split_by_emulation(metrics)
-    gemms = metrics.values("gemm", "gemm")
-    shares = {
-        (name, gemm): shown.figures[f"gemm/{name}/{gemm}/share"]
-        for name in emulated
-        for gemm in gemms
-    }
-    if not shares:
-        return []
-    most = max(shares, key=lambda key: float(shares[key] or 0))
-    least = min(shares, key=lambda key: float(shares[key] or 0))
-    key = "gemm/{}/{}/".format(*most)
-    return [
-        f"In a single GEMM on the same operands, between "
-        f"{shown('gemm/{}/{}/share'.format(*least), '.1%')} ({least[0]}, {least[1]}) and "
-        f"{shown(key + 'share', '.1%')} ({most[0]}, {most[1]}) of the outputs have other bits than "
-        f"with <b>{metrics.reference}</b>; in the latter the error is "
-        f"{shown(key + 'norm_error', '.1e')} of the result's norm. So a test that wants equal bits "
-        "must compare with the arithmetic of the GPU it stands for, and a tolerance must allow "
-        "for this much."
-    ]
+    return (
+        f"{text} So a test that wants equal bits must compare with the arithmetic of the GPU that "
+        "it stands for, and a tolerance has to allow for this much."
+    )

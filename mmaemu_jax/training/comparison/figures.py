@@ -18,11 +18,14 @@ class Metrics:
     Attributes:
         variants: names in order.
         reference: the variant that the others are measured against.
+        controls: the variants that differ from it by rounding noise alone.
+        seeds: in order.
     """
 
-    def __init__(self, lines: Iterable[Line], reference: str):
+    def __init__(self, lines: Iterable[Line], reference: str, controls: Iterable[str] = ()):
         self._lines = list(lines)
         self.reference = reference
+        self.controls = list(controls)
         self.variants = list(dict.fromkeys(line["variant"] for line in self.of_kind("step")))
         self.seeds = list(dict.fromkeys(line["seed"] for line in self.of_kind("step")))
         self._runs: dict[tuple[str, int], list[Line]] = {}
@@ -143,7 +146,7 @@ def _gemm_figures(metrics: Metrics, name: str) -> Figures:
         figures |= {
             f"{head}/share": share(lines),
             f"{head}/median_ulps": mean(line["median_ulps"] for line in lines),
-            f"{head}/max_ulps": max(line["max_ulps"] for line in lines),
+            f"{head}/p99_ulps": mean(line["p99_ulps"] for line in lines),
             f"{head}/norm_error": mean(line["norm_error"] for line in lines),
             f"{head}/bias": mean(line["bias"] for line in lines),
             f"{head}/k": max(line["k"] for line in lines),

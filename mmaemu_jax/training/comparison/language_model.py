@@ -29,7 +29,7 @@ class ModelShape:
 
     width: int = 1024
     hidden: int = 1024
-    blocks: int = 2
+    blocks: int = 1
     heads: int = 8
     sequences: int = 8
     length: int = 128
@@ -62,17 +62,16 @@ def init_params(shape: ModelShape, symbols: int, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
 
     def normal(rows: int, columns: int, scale: float = 1.0) -> jax.Array:
-        values = rng.standard_normal((rows, columns), np.float32) * np.float32(
-            scale / rows**0.5
-        )
+        values = rng.standard_normal((rows, columns), np.float32) * np.float32(scale / rows**0.5)
         return jnp.asarray(values)
 
     d, h = shape.width, shape.hidden
-    sizes = {layer: (d, d) for layer in LINEAR_LAYERS} | {"up": (d, h), "down": (h, d)}
+    sizes = dict.fromkeys(LINEAR_LAYERS, (d, d)) | {"up": (d, h), "down": (h, d)}
     # What a block adds is scaled down so that depth does not change the size of the sum.
-    scales = dict.fromkeys(("out", "down"), (2 * shape.blocks) ** -0.5)
+    scales = dict.fromkeys(LINEAR_LAYERS, 1.0)
+    scales |= dict.fromkeys(("out", "down"), (2 * shape.blocks) ** -0.5)
     blocks = [
-        {layer: normal(*sizes[layer], scales.get(layer, 1.0)) for layer in LINEAR_LAYERS}
+        {layer: normal(*sizes[layer], scales[layer]) for layer in LINEAR_LAYERS}
         | {"norm_attention": jnp.ones(d), "norm_hidden": jnp.ones(d)}
         for _ in range(shape.blocks)
     ]

@@ -3,9 +3,13 @@
 import base64
 import html
 import math
+import re
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from mmaemu_jax.training.comparison.figures import Figures
+
+_TAG = re.compile(r"<[^>]+>")
 
 
 class Shown:
@@ -54,3 +58,11 @@ def image(png: bytes, alt: str) -> str:
 def items(sentences: Iterable[str]) -> str:
     """A list."""
     return "<ul>" + "".join(f"<li>{sentence}</li>\n" for sentence in sentences) + "</ul>"
+
+
+def plain_text(sentences: Iterable[str], width: int = 96) -> str:
+    """The sentences without their markup, wrapped, each a bullet."""
+    texts = (html.unescape(_TAG.sub("", sentence)) for sentence in sentences)
+    return "\n".join(
+        textwrap.fill(text, width, initial_indent="- ", subsequent_indent="  ") for text in texts
+    )

@@ -38,6 +38,7 @@ class Job:
         """What a directory must agree with before a run continues in it."""
         return {
             "variants": {name: v.description for name, v in self.variants.items()},
+            "controls": [name for name, v in self.variants.items() if v.control],
             "reference": self.reference,
             "steps": self.steps,
             "seeds": list(self.seeds),

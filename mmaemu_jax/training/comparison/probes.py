@@ -2,13 +2,14 @@
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 from mmaemu_jax.testing.bits import bits_of, ulp_distance
-from mmaemu_jax.training.comparison.capture import CapturedDot, capture
+from mmaemu_jax.training.comparison.capture import Capture, CapturedDot
 from mmaemu_jax.training.comparison.plan import Job
 
 Line = dict[str, Any]
@@ -18,65 +19,74 @@ GEMMS = ("fprop", "dgrad", "wgrad")
 
 
 class Probes:
-    """Gradients and GEMMs of all variants at one state of the reference.
+    """Gradients and GEMMs of all variants, at states of the reference's run.
 
     Args:
         job: with a loss.
-        step: the state before this step is probed, on this step's batch.
-        state: that state.
     """
 
-    def __init__(self, job: Job, step: int, state):
+    def __init__(self, job: Job):
         assert job.loss is not None
         self._job = job
-        self._step = step
-        self._params = job.params(state)
-        self._batch = job.batches(job.probe_seed, step)
-        self._gradient = _host(_gradient(job, job.reference)(self._params, self._batch))
-        self._dots: tuple[CapturedDot, ...] = ()
-        self._results: list[tuple[np.ndarray, ...]] = []
-        if job.gemms:
-            numerics = job.variants[job.reference].numerics
-            self._dots = capture(job.loss, self._params, self._batch, numerics, job.sites)
-            self._results = [_results(numerics, dot) for dot in self._dots]
+        self._gradients = {
+            name: jax.jit(jax.grad(functools.partial(_loss, job.loss, variant.numerics)))
+            for name, variant in job.variants.items()
+        }
+        numerics = job.variants[job.reference].numerics
+        self._capture = Capture(job.loss, numerics, job.sites) if job.gemms else None
 
-    def lines(self, name: str) -> list[Line]:
-        """What variant ``name`` does differently from the reference."""
-        head = {"variant": name, "seed": self._job.probe_seed, "step": self._step}
-        gradient = _host(_gradient(self._job, name)(self._params, self._batch))
-        lines = [
-            {"kind": "gradient", **head, "leaf": leaf, **_gradient_difference(ours, reference)}
-            for (leaf, ours), reference in zip(
-                _leaves(gradient), (g for _, g in _leaves(self._gradient)), strict=True
-            )
-        ]
-        numerics = self._job.variants[name].numerics
-        for dot, reference in zip(self._dots, self._results, strict=True):
-            ours = _results(numerics, dot)
-            for gemm, shape, x, desired in zip(GEMMS, dot.shapes, ours, reference, strict=True):
-                what = {"site": dot.site, "gemm": gemm, **shape, "dtype": x.dtype.name}
-                lines.append({"kind": "gemm", **head, **what, **_output_difference(x, desired)})
+    def at(self, step: int, state, done: Callable[[str], None]) -> list[Line]:
+        """What every variant does differently from the reference in the state before ``step``.
+
+        Args:
+            step: whose batch is taken.
+            state: the reference's.
+            done: told when a variant is finished.
+        """
+        job = self._job
+        params, batch = job.params(state), job.batches(job.probe_seed, step)
+        gradient = self._gradient(job.reference, params, batch)
+        dots = () if self._capture is None else self._capture(params, batch)
+        results = [self._products(job.reference, dot) for dot in dots]
+        done(job.reference)
+        lines: list[Line] = []
+        for name in job.variants:
+            if name == job.reference:
+                continue
+            head = {"variant": name, "seed": job.probe_seed, "step": step}
+            ours = self._gradient(name, params, batch)
+            for (leaf, x), (_, desired) in zip(ours, gradient, strict=True):
+                what = {"kind": "gradient", **head, "leaf": leaf}
+                lines.append({**what, **_gradient_difference(x, desired)})
+            for dot, desired in zip(dots, results, strict=True):
+                lines += _gemm_lines(head, dot, self._products(name, dot), desired)
+            done(name)
         return lines
 
+    def _gradient(self, name: str, params, batch) -> list[tuple[str, np.ndarray]]:
+        """Every leaf by its path, after one leaf "all" that holds the whole gradient."""
+        device = self._job.variants[name].device
+        if device is not None:
+            params, batch = jax.device_put((params, batch), device)
+        gradient = self._gradients[name](params, batch)
+        paths, _ = jax.tree_util.tree_flatten_with_path(gradient)
+        named = [(jax.tree_util.keystr(path), _flat(leaf)) for path, leaf in paths]
+        return [("all", np.concatenate([leaf for _, leaf in named])), *named]
 
-def _gradient(job: Job, name: str):
-    variant = job.variants[name]
-    return jax.jit(jax.grad(functools.partial(_loss, job.loss, variant.numerics)))
+    def _products(self, name: str, dot: CapturedDot) -> tuple[np.ndarray, ...]:
+        """Result, gradient of lhs and gradient of rhs of one dot_general."""
+        variant, operands = self._job.variants[name], dot.operands
+        if variant.device is not None:
+            operands = jax.device_put(operands, variant.device)
+        return tuple(np.asarray(x) for x in _pull_back(variant.numerics, dot.call, *operands))
+
+
+def _flat(leaf) -> np.ndarray:
+    return np.ravel(np.asarray(leaf)).astype(np.float64)
 
 
 def _loss(loss, numerics, params, batch):
     return loss(params, batch, numerics)
-
-
-def _host(tree):
-    return jax.tree.map(np.asarray, tree)
-
-
-def _leaves(gradient) -> list[tuple[str, np.ndarray]]:
-    """Every leaf by its path, after one leaf "all" that holds the whole gradient."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(gradient)
-    named = [(jax.tree_util.keystr(path), np.ravel(leaf).astype(np.float64)) for path, leaf in paths]
-    return [("all", np.concatenate([leaf for _, leaf in named])), *named]
 
 
 def _gradient_difference(ours: np.ndarray, reference: np.ndarray) -> Line:
@@ -98,15 +108,25 @@ def _gradient_difference(ours: np.ndarray, reference: np.ndarray) -> Line:
     }
 
 
-def _results(numerics, dot: CapturedDot) -> tuple[np.ndarray, ...]:
-    """Result, gradient of lhs and gradient of rhs of one dot_general, in reduced output dtypes."""
-    return tuple(np.asarray(x) for x in _pull_back(numerics, dot.call, *dot.operands))
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pull_back(numerics, call, lhs, rhs, cotangent):
     result, pull = jax.vjp(lambda x, w: call.apply(numerics, x, w), lhs, rhs)
     return result, *pull(cotangent)
+
+
+def _gemm_lines(head: Line, dot: CapturedDot, ours, reference) -> list[Line]:
+    return [
+        {
+            "kind": "gemm",
+            **head,
+            "site": dot.site,
+            "gemm": gemm,
+            **shape,
+            "dtype": x.dtype.name,
+            **_output_difference(x, desired),
+        }
+        for gemm, shape, x, desired in zip(GEMMS, dot.shapes, ours, reference, strict=True)
+    ]
 
 
 def _output_difference(actual: np.ndarray, desired: np.ndarray) -> Line:
@@ -123,6 +143,7 @@ def _output_difference(actual: np.ndarray, desired: np.ndarray) -> Line:
         "differing": int(np.count_nonzero(differing)),
         "not_finite": int(np.count_nonzero(~finite)),
         "median_ulps": float(np.median(ulps)) if ulps.size else 0.0,
+        "p99_ulps": float(np.percentile(ulps, 99)) if ulps.size else 0.0,
         "max_ulps": int(ulps.max(initial=0)),
         "norm_error": float(np.linalg.norm(error)) / norm if norm else 0.0,
         "bias": float((error * np.sign(y[finite])).sum()) / total if total else 0.0,

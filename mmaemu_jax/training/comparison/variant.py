@@ -5,8 +5,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-
 from mmaemu_jax.errors import message
 from mmaemu_jax.platforms import Profile, get_profile
 
@@ -23,13 +21,16 @@ class Variant:
         description: one sentence for the report.
         profile: the profile whose bits the variant's GEMMs have, looked up for the report's table
             of split-K decisions; None leaves the variant out of it.
+        control: it differs from the reference by rounding noise alone, and so is the scale that the
+            report measures the others with.
         device: where the variant runs, such as ``jax.devices("gpu")[0]``; None is JAX's default.
     """
 
     numerics: Any
     description: str = ""
     profile: str | Profile | None = None
-    device: jax.Device | None = None
+    control: bool = False
+    device: Any = None
 
 
 def variants_argument(variants) -> dict[str, Variant]:

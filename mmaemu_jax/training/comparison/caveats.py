@@ -1,0 +1,67 @@
+"""What a reader must not conclude from a comparison, as far as its lines can tell."""
+
+from typing import Any
+
+from mmaemu_jax.training.comparison.figures import Metrics
+from mmaemu_jax.training.comparison.markup import Shown
+
+
+def caveats(metrics: Metrics, shown: Shown, config: dict[str, Any]) -> list[str]:
+    """HTML sentences."""
+    return [
+        f"{shown('steps')} steps of a small model say little about a long run: what accumulates "
+        "over thousands of steps, or appears at a scale where K is ten times as large, is not "
+        "seen here.",
+        *_evidence(metrics),
+        *_splits(metrics),
+        "Only the products of the linear layers are emulated. Everything else, attention and "
+        "optimizer included, is XLA's arithmetic on this machine in every variant, and would "
+        "round differently on a GPU.",
+        *_chance(metrics),
+    ]
+
+
+def _evidence(metrics: Metrics) -> list[str]:
+    lines = metrics.of_kind("shape")
+    experimental = sorted({x["profile"] for x in lines if x["maturity"] == "experimental"})
+    validated = sorted({x["profile"] for x in lines if x["maturity"] == "validated"})
+    found = []
+    if validated:
+        found.append(
+            f"Profiles {', '.join(validated)} are validated: recordings of the GPU stand behind "
+            "the arithmetic of an unsplit GEMM. They say nothing about another library version."
+        )
+    if experimental:
+        found.append(
+            f"Profiles {', '.join(experimental)} are experimental: no GPU is known to return "
+            "these bits."
+        )
+    return found
+
+
+def _splits(metrics: Metrics) -> list[str]:
+    lines = metrics.of_kind("shape")
+    unknown = [x for x in lines if x["source"] == "unknown"]
+    unverified = [x for x in lines if x["verified"] is False and x["source"] != "unknown"]
+    found = []
+    if unknown:
+        names = ", ".join(dict.fromkeys(x["variant"] for x in unknown))
+        found.append(
+            f"Some GEMMs of {names} are in no split-K table. They were computed unsplit, which the "
+            "GPU may not do."
+        )
+    if unverified:
+        names = ", ".join(dict.fromkeys(x["variant"] for x in unverified))
+        found.append(
+            f"Some split decisions of {names} were inferred, or never compared with a GPU."
+        )
+    return found
+
+
+def _chance(metrics: Metrics) -> list[str]:
+    if len(metrics.seeds) < 2:
+        return []
+    return [
+        f"With {len(metrics.seeds)} seeds a difference can have the same sign for every seed by "
+        "chance alone."
+    ]
