@@ -64,7 +64,7 @@ def add(commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
-    from mmaemu_jax.training.comparison import DEFAULT_VARIANTS, VARIANTS, load
+    from mmaemu_jax.training.comparison import DEFAULT_VARIANTS, VARIANTS, load_comparison
 
     if args.list:
         for name, variant in VARIANTS.items():
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         print("* compared unless --variants says otherwise")
         return 0
     if args.report_only:
-        comparison = load(args.out)
+        comparison = load_comparison(args.out)
         print(comparison.write_report(args.out))
         return 0
     _note_missing_plots()

@@ -17,7 +17,7 @@ def caveats(metrics: Metrics, shown: Shown, config: dict[str, Any]) -> list[str]
         "Only the products of the linear layers are emulated. Everything else, attention and "
         "optimizer included, is XLA's arithmetic on this machine in every variant, and would "
         "round differently on a GPU.",
-        *_chance(metrics),
+        *_chance(metrics, shown),
     ]
 
 
@@ -58,10 +58,10 @@ def _splits(metrics: Metrics) -> list[str]:
     return found
 
 
-def _chance(metrics: Metrics) -> list[str]:
+def _chance(metrics: Metrics, shown: Shown) -> list[str]:
     if len(metrics.seeds) < 2:
         return []
     return [
-        f"With {len(metrics.seeds)} seeds a difference can have the same sign for every seed by "
+        f"With {shown('seeds')} seeds a difference can have the same sign for every seed by "
         "chance alone."
     ]

@@ -150,7 +150,7 @@ def compare(
     return comparison
 
 
-def load(directory: str | os.PathLike) -> Comparison:
+def load_comparison(directory: str | os.PathLike) -> Comparison:
     """The finished comparison in ``directory``.
 
     Raises:

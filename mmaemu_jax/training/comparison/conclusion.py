@@ -67,7 +67,7 @@ def _partings(metrics: Metrics, shown: Shown) -> str:
         parts.append(
             f"In their bits the runs part all the same: after step "
             f"{shown(f'parted/{first}/state')} the parameters of <b>{first}</b> differ from the "
-            f"reference's, and {len(parted)} of {len(metrics.others())} variants do in the end. "
+            f"reference's, and {shown('parted')} of {shown('others')} variants do in the end. "
             "Curves that look equal do not mean equal bits; equal bits need equal arithmetic."
         )
     if same:

@@ -70,6 +70,7 @@ def mean(values: Iterable[float]) -> float:
 def all_figures(metrics: Metrics) -> Figures:
     """Every figure; names are parts joined by "/", the first says what kind it is."""
     figures: Figures = {
+        "variants": len(metrics.variants),
         "runs": len(metrics.variants) * len(metrics.seeds),
         "seeds": len(metrics.seeds),
         "steps": len(metrics.run(metrics.reference, metrics.seeds[0])),
@@ -80,6 +81,11 @@ def all_figures(metrics: Metrics) -> Figures:
         figures |= _parting_figures(metrics, name)
         figures |= _gradient_figures(metrics, name)
         figures |= _gemm_figures(metrics, name)
+    probed = metrics.values("gradient", "seed")
+    if probed:
+        figures["probe_seed"] = probed[0]
+    figures["others"] = len(metrics.others())
+    figures["parted"] = sum(figures[f"parted/{n}/state"] != NEVER for n in metrics.others())
     return figures
 
 

@@ -53,7 +53,7 @@ def render(metrics: Metrics, shown: Shown, config: dict[str, Any], plots: dict[s
 
 def _lead(metrics: Metrics, shown: Shown) -> str:
     return (
-        f'<p class="lead">{shown("runs")} runs: {len(metrics.variants)} arithmetics, '
+        f'<p class="lead">{shown("runs")} runs: {shown("variants")} arithmetics, '
         f"{shown('seeds')} seeds, {shown('steps')} steps each. Every arithmetic starts from the "
         "same parameters and sees the same data, so what differs is the arithmetic. Differences "
         f"are measured against <b>{metrics.reference}</b>.</p>"
@@ -193,7 +193,7 @@ def _gradients(metrics: Metrics, shown: Shown, plots: dict[str, bytes]) -> str:
     return (
         "<h2>Gradients at the same parameters</h2>"
         '<p class="note">The gradient of all parameters beside the reference\'s, at the parameters '
-        f"of the reference's run with seed {metrics.of_kind('gradient')[0]['seed']}.</p>"
+        f"of the reference's run with seed {shown('probe_seed')}.</p>"
         + table(head, rows)
         + _plot(plots, "gradient", "relative difference of the gradient by step")
     )
