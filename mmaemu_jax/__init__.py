@@ -20,6 +20,7 @@ from mmaemu_jax.backends import BackendStatus as BackendStatus
 from mmaemu_jax.backends import backends_status as backends_status
 from mmaemu_jax.batch_invariance import BatchInvarianceReport as BatchInvarianceReport
 from mmaemu_jax.batch_invariance import batch_invariance as batch_invariance
+from mmaemu_jax.contraction import Contraction as Contraction
 from mmaemu_jax.explain import CallPlan as CallPlan
 from mmaemu_jax.explain import explain as explain
 from mmaemu_jax.gemm_cost import GemmCost as GemmCost

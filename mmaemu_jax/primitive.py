@@ -14,22 +14,22 @@ or the result's: vmap adds one, and an operand that is not batched is never copi
 import dataclasses
 import functools
 import math
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
-from jax.sharding import NamedSharding, PartitionSpec
 
 from mmaemu_jax import _native, backends, reference
 from mmaemu_jax.accumulate import AccumulationPlan
+from mmaemu_jax.dimensions import BLayout, Names, operand_names, result_names, sizes_by_name
 from mmaemu_jax.errors import UnsupportedFeatureError, message
 from mmaemu_jax.instruction import InstructionModel
 from mmaemu_jax.notices import issue
-
-BLayout = Literal["nk", "kn"]
+from mmaemu_jax.partition import is_partitioned, lower_partitioned, request_devices
+from mmaemu_jax.sharding_type import result_sharding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +51,10 @@ class GemmParams:
     backend: str
     has_scale_result: bool
     has_c: bool
+
+    def names(self, leading: int) -> tuple[Names, ...]:
+        """The names of the operands' dimensions, of which ``leading`` are batch dimensions."""
+        return operand_names(leading, self.b_layout, self.has_scale_result, self.has_c)
 
 
 scaled_mm_p = Primitive("mmaemu_scaled_mm")
@@ -90,39 +94,21 @@ def _vary_alike(operands):
 
 
 @scaled_mm_p.def_abstract_eval
-def _abstract_eval(a, b, *rest, params: GemmParams):
-    operands = (a, b, *rest)
-    if not _shapes_fit(*(x.shape for x in operands), params=params):
-        raise TypeError(
-            f"mmaemu_scaled_mm: operand shapes {[x.shape for x in operands]} do not fit."
-        )
+def _abstract_eval(*operands, params: GemmParams):
+    a, shapes = operands[0], [x.shape for x in operands]
     leading = len(a.shape) - 2
-    batch = tuple(_batch_size([x.shape[i] for x in operands]) for i in range(leading))
-    n = b.shape[-2] if params.b_layout == "nk" else b.shape[-1]
-    shape = (*batch, a.shape[-2], n)
+    names = params.names(leading)
+    sizes = sizes_by_name(shapes, names) if leading >= 0 else None
+    if sizes is None:
+        raise TypeError(f"mmaemu_scaled_mm: operand shapes {shapes} do not fit.")
+    own = result_names(leading)
     # Inside shard_map a's type says over which mesh axes it, and so the result, varies.
-    sharding = NamedSharding(a.sharding.mesh, PartitionSpec(*[None] * len(shape)))
-    return a.update(shape=shape, dtype=params.out_dtype, weak_type=False, sharding=sharding)
-
-
-def _shapes_fit(a, b, *rest, params: GemmParams) -> bool:
-    """Whether everything but the sizes of the leading dimensions is as the module says."""
-    if len(a) < 2 or len(b) != len(a):
-        return False
-    leading = len(a) - 2
-    (m, k), (n, b_k) = a[leading:], b[leading:] if params.b_layout == "nk" else b[:-3:-1]
-    trailing = [(), ()] + [()] * params.has_scale_result + [(m, n)] * params.has_c
-    return b_k == k and [(len(x[:leading]), x[leading:]) for x in rest] == [
-        (leading, t) for t in trailing
-    ]
-
-
-def _batch_size(sizes):
-    """The common size of one leading dimension, where operands may hold 1."""
-    other_than_one = [s for s in sizes if s != 1]
-    if any(s != other_than_one[0] for s in other_than_one):
-        raise TypeError(f"mmaemu_scaled_mm: leading dimensions {sizes} are neither equal nor 1.")
-    return other_than_one[0] if other_than_one else 1
+    return a.update(
+        shape=tuple(sizes[name] for name in own),
+        dtype=params.out_dtype,
+        weak_type=False,
+        sharding=result_sharding(operands, names, own),
+    )
 
 
 # --------------------------------------------------------------------------------- transformations
@@ -232,13 +218,40 @@ def _below_added_ones(owner: mlir.ir.Operation, value: mlir.ir.Value) -> mlir.ir
     return reshape.result
 
 
-def _lower_to_kernel(ctx, a, b, *rest, params: GemmParams):
-    layout = params.b_layout
+def _without_transpose(b: mlir.ir.Value, params: GemmParams) -> tuple[mlir.ir.Value, GemmParams]:
     source = _untransposed(b)
-    if source is not None:
-        b, layout = source, "kn" if layout == "nk" else "nk"
+    if source is None:
+        return b, params
+    layout = "kn" if params.b_layout == "nk" else "nk"
+    return source, dataclasses.replace(params, b_layout=layout)
+
+
+def _lower_to_kernel(ctx, a, b, *rest, params: GemmParams):
+    b, params = _without_transpose(b, params)
     rule = jax.ffi.ffi_lowering(_native.GEMM_TARGET)
-    return rule(ctx, a, b, *rest, b_layout=layout, **_ffi_attributes(params))
+    return rule(ctx, a, b, *rest, b_layout=params.b_layout, **_ffi_attributes(params))
+
+
+def _lower_in_parts(ctx, a, b, *rest, params: GemmParams):
+    """A program that the compiler partitions: each device binds the primitive on its part."""
+    b, params = _without_transpose(b, params)
+    shapes = [x.shape for x in ctx.avals_in]
+    shapes[1] = tuple(mlir.ir.RankedTensorType(b.type).shape)
+    leading = len(shapes[0]) - 2
+
+    def compute(*operands):
+        return scaled_mm_p.bind(*operands, params=params)
+
+    return lower_partitioned(
+        ctx,
+        (a, b, *rest),
+        shapes,
+        [x.dtype for x in ctx.avals_in],
+        params.names(leading),
+        result_names(leading),
+        compute,
+        f"{_native.GEMM_TARGET} {params!r}",
+    )
 
 
 def _reference(a, b, scale_a, scale_b, *optional, params: GemmParams):
@@ -279,6 +292,8 @@ def _lower_elsewhere(ctx, *operands, params: GemmParams):
 
 
 def _lower(ctx, *operands, params: GemmParams):
+    if is_partitioned(ctx):
+        return _lower_in_parts(ctx, *operands, params=params)
     # One rule for every platform: JAX cannot combine several that are not cacheable.
     only_cpu = set(ctx.module_context.platforms) == {"cpu"}
     lower = _lower_cpu if only_cpu else _lower_elsewhere
@@ -286,6 +301,7 @@ def _lower(ctx, *operands, params: GemmParams):
 
 
 def _register() -> None:
+    request_devices(scaled_mm_p)
     for name, capsule in _native.registrations().items():
         jax.ffi.register_ffi_target(name, capsule, platform="cpu")
     # Not cacheable: a cached lowering sees function arguments instead of the caller's operations,

@@ -1,5 +1,6 @@
 """A tensor to FP8 codes, the scale its GEMM gets, and the state after the step."""
 
+import functools
 import typing
 
 import jax
@@ -15,7 +16,7 @@ from mmaemu_jax.training.recipe import Quantization
 from mmaemu_jax.training.scaling import ONE, Scaling, amax_bits, history_amax, scale_bits
 from mmaemu_jax.training.state import ScaleState
 
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
 
 
 class Fp8Tensor(typing.NamedTuple):
@@ -26,6 +27,7 @@ class Fp8Tensor(typing.NamedTuple):
     state: ScaleState | None
 
 
+@functools.partial(jax.jit, static_argnums=(0, 3))
 def cast(
     quantization: Quantization, x: jax.Array, state: ScaleState | None, compute_dtype
 ) -> Fp8Tensor:
@@ -38,12 +40,17 @@ def cast(
         compute_dtype: the dtype in which the convention "inverse" divides.
     """
     scaling, fp8 = quantization.scaling, quantization.fp8
-    scale, inverse, after = _scales(scaling, fp8, x, state)
+    scale, inverse, after = _apart(_scales(scaling, fp8, x, state))
     if scaling.convention == "inverse":
         codes = _divide_and_saturate(fp8, x, inverse, np.dtype(compute_dtype))
     else:
         codes = quantize(x, fp8, _float32(scale))
     return Fp8Tensor(codes, _float32(inverse), after)
+
+
+def _apart(scalars):
+    """Keeps XLA from fusing the arithmetic of scales into loops over elements (slow to compile)."""
+    return lax.optimization_barrier(scalars)
 
 
 def _scales(scaling: Scaling, fp8: Fp8Format, x: jax.Array, state: ScaleState | None):
@@ -81,10 +88,15 @@ def _after_step(scaling: Scaling, fp8: Fp8Format, amax, scale, history):
 
 
 def _divide_and_saturate(fp8: Fp8Format, x: jax.Array, inverse: jax.Array, dtype: np.dtype):
-    """clip(x / inverse) in ``dtype``, divided as XLA does: by a product with the reciprocal."""
-    divisor = _round_to(dtype, inverse)
-    factor = _round_to(dtype, reciprocal_float32(divisor))
-    scaled = multiply_float32(_round_to(dtype, float32_bits(x)), factor)
+    """clip(x / inverse) in ``dtype``, as XLA:CPU compiles it: a product with the reciprocal.
+
+    Where it widens bfloat16, the reciprocal stays float32, and the product is the quotient
+    itself: one of 8-bit significands is never within two float32 roundings of a midpoint.
+    """
+    factor = reciprocal_float32(_round_to(dtype, inverse))
+    factor = _round_to(_FLOAT16, factor) if dtype == _FLOAT16 else _apart(factor)
+    bits = float32_bits(x)
+    scaled = multiply_float32(bits if x.dtype == dtype else _round_to(dtype, bits), factor)
     return lax.bitcast_convert_type(saturate_to_fp8(_round_to(dtype, scaled), fp8), fp8.dtype)
 
 
@@ -96,9 +108,8 @@ def _round_to(dtype: np.dtype, bits: jax.Array) -> jax.Array:
 
 
 def scale_output(y: jax.Array, scale: jax.Array) -> jax.Array:
-    """RN(y * scale) in y's dtype, where ``scale`` (float32 []) is rounded to that dtype first."""
-    factor = _round_to(y.dtype, _uint32(scale))
-    product = multiply_float32(float32_bits(y), jnp.broadcast_to(factor, y.shape))
+    """RN(y * scale) in y's dtype, for a ``scale`` (float32 []) that this dtype holds."""
+    product = multiply_float32(float32_bits(y), _apart(_uint32(scale)))
     if y.dtype == _FLOAT32:
         return _float32(product)
     return lax.bitcast_convert_type(round_to_half(product, y.dtype), y.dtype)

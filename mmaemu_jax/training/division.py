@@ -15,13 +15,13 @@ def divide_float32(x: jax.Array, y: jax.Array) -> jax.Array:
     sign = (x ^ y) & jnp.uint32(0x80000000)
     x, y = x & 0x7FFFFFFF, y & 0x7FFFFFFF
     (x_significand, x_exponent), (y_significand, y_exponent) = normalised(x), normalised(y)
-    # The quotient has 29 or 30 bits and then whether anything is left: rounding drops at least
-    # 6 of these, so the last one only breaks ties.
-    kept = _quotient_30(x_significand, jnp.maximum(y_significand, 1))
-    carry = kept >> 29
+    # The quotient has 28 or 29 bits and then whether anything is left: rounding drops at least
+    # 5 of these, so the last one only breaks ties.
+    kept = _quotient_29(x_significand, jnp.maximum(y_significand, 1))
+    carry = kept >> 28
     significand = jnp.where(carry == 1, kept, kept << 1)
     exponent = x_exponent - y_exponent - 1 + carry.astype(jnp.int32)
-    rounded = _f64.round_significand(significand, exponent, 29, 23, _f64.F32_EMIN)
+    rounded = _f64.round_significand(significand, exponent, 28, 23, _f64.F32_EMIN)
     magnitude = jnp.where((x == 0) | (y == _f64.F32_INF), 0, jnp.minimum(rounded, _f64.F32_INF))
     magnitude = jnp.where((x == _f64.F32_INF) | (y == 0), jnp.uint32(_f64.F32_INF), magnitude)
     undefined = (x == y) & ((x == 0) | (x == _f64.F32_INF))
@@ -34,11 +34,17 @@ def reciprocal_float32(x: jax.Array) -> jax.Array:
     return divide_float32(jnp.full_like(x, ONE), x)
 
 
-def _quotient_30(x: jax.Array, y: jax.Array) -> jax.Array:
-    """floor(2^29 x / y) of 24-bit integers x < 2 y; the last bit is set if a remainder is left."""
-    quotient, rest = lax.div(x, y), lax.rem(x, y)
-    for bits in (8, 8, 8, 5):  # below 2^24, so that the rest can be shifted by 8
-        rest = rest << bits
-        quotient = (quotient << bits) | lax.div(rest, y)
-        rest = lax.rem(rest, y)
+def _quotient_29(x: jax.Array, y: jax.Array) -> jax.Array:
+    """floor(2^28 x / y) of 24-bit integers x < 2 y; the last bit is set if a remainder is left.
+
+    A loop, since XLA fuses straight-line code into every consumer, which takes long to compile.
+    """
+
+    def seven_bits(state):
+        count, quotient, rest = state
+        rest = rest << 7  # below 2^31
+        return count + 1, (quotient << 7) | lax.div(rest, y), lax.rem(rest, y)
+
+    start = (0, lax.div(x, y), lax.rem(x, y))
+    _, quotient, rest = lax.while_loop(lambda state: state[0] < 4, seven_bits, start)
     return quotient | (rest != 0).astype(jnp.uint32)

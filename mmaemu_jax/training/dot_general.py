@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,13 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from mmaemu_jax.arguments import dtype_argument, name_argument
+from mmaemu_jax.arguments import dtype_argument, name_argument, unknown_option
 from mmaemu_jax.backends import check_backend
 from mmaemu_jax.call import array_operand
+from mmaemu_jax.contraction import (
+    Contraction,
+    ContractionArgument,
+    Mode,
+    contraction_argument,
+)
 from mmaemu_jax.errors import message
 from mmaemu_jax.platforms import Profile, SplitArgument, parse_splitk, profile_argument
 from mmaemu_jax.training.cast import Fp8Tensor, cast
-from mmaemu_jax.training.gemms import GemmOptions, fp8_gemm, wide_gemm
+from mmaemu_jax.training.gemms import GemmOptions, check_dimensions, fp8_gemm, wide_gemm
 from mmaemu_jax.training.layout import Layout, make_layout
 from mmaemu_jax.training.recipe import GEMM_TENSORS, Recipe
 from mmaemu_jax.training.recipes import recipe_argument
@@ -33,11 +40,13 @@ def fp8_dot_general(
     precision=None,
     preferred_element_type=None,
     *,
+    out_sharding=None,
     recipe: str | Recipe,
     state: Fp8State | None = None,
     profile: str | Profile | None = None,
     splitk: SplitArgument = "auto_or_unsplit",
     backend: str = "auto",
+    contraction: Mode | Mapping[str, ContractionArgument] = "gather",
 ) -> jax.Array:
     """``lax.dot_general`` as a framework's FP8 layer computes it, with that layer's gradients.
 
@@ -52,12 +61,16 @@ def fp8_dot_general(
         dimension_numbers: as for ``lax.dot_general``.
         precision: must be None: the recipe says how to accumulate.
         preferred_element_type: float32, bfloat16 or float16; None is the operands' own.
+        out_sharding: must be None.
         recipe: a name (:func:`list_recipes`) or a :class:`Recipe`.
         state: of a recipe with delayed scaling (:func:`init_state`), else None. Its gradient is
             the state after the step (:func:`apply_state`).
         profile: whose GEMMs; None is the recipe's.
         splitk, backend: as in :func:`mmaemu_jax.scaled_mm`, but for the default, which assumes
             an unknown split to be 1 and warns.
+        contraction: what happens where the contracted dimension of a GEMM is spread over
+            devices: a mode for all three GEMMs, or a mapping from "fprop", "dgrad" and "wgrad"
+            to a mode or a :class:`mmaemu_jax.Contraction`; "gather" for those it leaves out.
 
     Returns:
         What ``lax.dot_general`` returns, in the preferred dtype.
@@ -70,7 +83,7 @@ def fp8_dot_general(
     """
     known = recipe_argument(FUNCTION, recipe)
     lhs, rhs = _operand("lhs", lhs), _operand("rhs", rhs)
-    _check_precision(precision)
+    _check_unused(precision, out_sharding)
     layout = make_layout(lhs, rhs, dimension_numbers)
     out_dtype = _out_dtype(lhs, rhs, preferred_element_type)
     name_argument(FUNCTION, "backend", backend)
@@ -78,7 +91,7 @@ def fp8_dot_general(
     platform = profile_argument(FUNCTION, known.profile if profile is None else profile)
     parse_splitk(FUNCTION, splitk, platform)
     _check_state(known, state)
-    options = GemmOptions(known, platform, splitk, backend)
+    options = GemmOptions(known, platform, splitk, backend, _contractions(contraction))
     call = _Call(options, layout, out_dtype, lhs.dtype, rhs.dtype)
     return _dot(call, lhs, rhs, state)
 
@@ -95,13 +108,21 @@ def _operand(name: str, value) -> jax.Array:
     return jnp.asarray(value)
 
 
-def _check_precision(precision) -> None:
+def _check_unused(precision, out_sharding) -> None:
     if precision is not None:
         raise ValueError(
             message(
                 f"{FUNCTION}: precision must be None, got {precision!r}: the recipe says how each "
                 "GEMM accumulates.",
                 ["dataclasses.replace(recipe, fprop=Gemm(('lhs', 'rhs'), use_fast_accum=False))"],
+            )
+        )
+    if out_sharding is not None:
+        raise ValueError(
+            message(
+                f"{FUNCTION}: out_sharding must be None, got {out_sharding!r}: the result is "
+                "sharded as the operands are.",
+                ["jax.sharding.reshard(result, ...)"],
             )
         )
 
@@ -148,6 +169,24 @@ def _check_state(recipe: Recipe, state) -> None:
                     ["pass state=mmaemu_jax.training.init_state(recipe)"],
                 )
             )
+
+
+def _contractions(value) -> tuple[tuple[str, Contraction], ...]:
+    if not isinstance(value, Mapping):
+        how = contraction_argument(FUNCTION, value)
+        if how.axes or how.parts > 1:
+            raise ValueError(
+                message(
+                    f"{FUNCTION}: each GEMM contracts another dimension: say which one {how} is "
+                    "for.",
+                    ["contraction={'wgrad': Contraction(...)} for the weights' gradient"],
+                )
+            )
+        value = dict.fromkeys(GEMM_TENSORS, how)
+    for name in value:
+        if name not in GEMM_TENSORS:
+            raise unknown_option(FUNCTION, "GEMM in contraction", name, GEMM_TENSORS)
+    return tuple((name, contraction_argument(FUNCTION, how)) for name, how in value.items())
 
 
 def _is_delayed(recipe: Recipe, tensor: str) -> bool:
@@ -203,6 +242,7 @@ def _dot(call: _Call, lhs, rhs, state):
 def _forward(call: _Call, lhs, rhs, state, gemms: tuple[str, ...]):
     """The result, and each operand as a pair: in FP8 and as it is, where ``gemms`` need it."""
     layout = call.layout
+    check_dimensions(call.recipe, gemms, layout.mnk)
     tensors = {}
     for name, matrix in (("lhs", layout.lhs_matrix(lhs)), ("rhs", layout.rhs_matrix(rhs))):
         in_fp8, as_it_is = call.needs(name, *gemms)

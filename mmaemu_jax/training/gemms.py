@@ -12,6 +12,8 @@ import numpy as np
 from jax import lax
 
 from mmaemu_jax.api import scaled_mm
+from mmaemu_jax.contraction import Contraction, contract
+from mmaemu_jax.errors import ReferenceRejectsError, message
 from mmaemu_jax.platforms import Profile, SplitArgument
 from mmaemu_jax.training.cast import Fp8Tensor, folded_scale, scale_output
 from mmaemu_jax.training.recipe import GEMM_TENSORS, Gemm, Recipe
@@ -34,6 +36,11 @@ class GemmOptions:
     profile: Profile
     splitk: SplitArgument
     backend: str
+    contractions: tuple[tuple[str, Contraction], ...] = ()
+
+    def contraction(self, name: str) -> Contraction:
+        """How the GEMM ``name`` contracts over devices."""
+        return dict(self.contractions).get(name, Contraction())
 
 
 def fp8_gemm(options: GemmOptions, name: str, tensors: dict[str, Fp8Tensor], out_dtype):
@@ -52,9 +59,36 @@ def fp8_gemm(options: GemmOptions, name: str, tensors: dict[str, Fp8Tensor], out
     rounded_to = _rounded_to(gemm, out_dtype)
     left, right = _factors(name, tensors, _flipped)
     if gemm.operands[0] == _ROWS_OF[name]:
-        return _call(options, gemm, left, right, rounded_to).astype(out_dtype)
-    swapped = _call(options, gemm, _flipped(right), _flipped(left), rounded_to)
+        return _call(options, name, left, right, rounded_to).astype(out_dtype)
+    swapped = _call(options, name, _flipped(right), _flipped(left), rounded_to)
     return jnp.swapaxes(swapped, -1, -2).astype(out_dtype)
+
+
+def check_dimensions(recipe: Recipe, names: tuple[str, ...], mnk: tuple[int, int, int]) -> None:
+    """Refuses dimensions of FP8 GEMMs that the framework refuses, before the first one runs.
+
+    Raises:
+        ReferenceRejectsError: a contracted or column dimension is not a multiple of 16.
+    """
+    if recipe.padding != "refuse" or math.prod(mnk) == 0:
+        return
+    m, n, k = mnk
+    for name in names:
+        gemm, rows = recipe.gemm(name), {"fprop": (m, n), "dgrad": (m, k), "wgrad": (k, n)}[name]
+        columns = rows[1 if gemm.operands[0] == _ROWS_OF[name] else 0]
+        contracted = {"fprop": k, "dgrad": n, "wgrad": m}[name]
+        if gemm.fp8 and (contracted % PADDED_TO or columns % PADDED_TO):
+            raise ReferenceRejectsError(
+                message(
+                    f"fp8_dot_general: the {name} of lhs [{m}, {k}] and rhs [{k}, {n}] contracts "
+                    f"{contracted} elements to rows of {columns}, which must be multiples of "
+                    f"{PADDED_TO}.",
+                    [
+                        "pad with zeros and slice the result",
+                        "dataclasses.replace(recipe, padding='zeros')",
+                    ],
+                )
+            )
 
 
 def wide_gemm(gemm: Gemm, name: str, tensors: dict[str, jax.Array], out_dtype) -> jax.Array:
@@ -89,12 +123,38 @@ def _flipped(tensor: Fp8Tensor) -> Fp8Tensor:
     return tensor._replace(codes=jnp.swapaxes(tensor.codes, -1, -2))
 
 
-def _call(options: GemmOptions, gemm: Gemm, a: Fp8Tensor, b: Fp8Tensor, out_dtype) -> jax.Array:
-    """a (B, M, K) times b (B, K, N) by scaled_mm, with the scales where the recipe puts them."""
+def _call(options: GemmOptions, name: str, a: Fp8Tensor, b: Fp8Tensor, out_dtype) -> jax.Array:
+    """a (B, M, K) times b (B, K, N), contracted over devices as the options say."""
+    how = options.contraction(name)
+    product = functools.partial(_product, options, options.recipe.gemm(name), out_dtype)
+    if not _may_be_spread(how, a.codes, b.codes):
+        return product(a.codes, b.codes, a.inverse, b.inverse)
+
+    def of_slices(a, b, *inverses):
+        return product(a, jnp.swapaxes(b, -1, -2), *(x.reshape(()) for x in inverses))
+
+    inverses = (x.reshape((1,) * (a.codes.ndim - 2)) for x in (a.inverse, b.inverse))
+    rows_of_b = jnp.swapaxes(b.codes, -1, -2)
+    function = f"fp8_dot_general ({name})"
+    return contract(of_slices, a.codes, rows_of_b, *inverses, contraction=how, function=function)
+
+
+def _may_be_spread(how: Contraction, a: jax.Array, b: jax.Array) -> bool:
+    """Whether K is spread over devices as far as the options and the types of codes tell.
+
+    Everything else goes without :func:`contract`, which takes b as (B, N, K): a transpose of
+    FP8 codes that XLA would carry out.
+    """
+    by_types = (jax.typeof(a).sharding.spec[-1:], jax.typeof(b).sharding.spec[-2:-1])
+    return bool(how.axes) or how.parts > 1 or any(entry not in ((), (None,)) for entry in by_types)
+
+
+def _product(options: GemmOptions, gemm: Gemm, out_dtype, a, b, inverse_a, inverse_b) -> jax.Array:
+    """Codes a (B, M, K) times b (B, K, N), with the scales where the recipe puts them."""
     one = jnp.ones((), jnp.float32)
-    scale_a, scale_b = a.inverse, b.inverse
+    scale_a, scale_b = inverse_a, inverse_b
     if options.recipe.scales != "operands":
-        product = folded_scale(out_dtype, scale_a, scale_b)
+        product = folded_scale(out_dtype, inverse_a, inverse_b)
         scale_a, scale_b = (product if options.recipe.scales == "folded" else one), one
     call = functools.partial(
         scaled_mm,
@@ -104,15 +164,14 @@ def _call(options: GemmOptions, gemm: Gemm, a: Fp8Tensor, b: Fp8Tensor, out_dtyp
         splitk=options.splitk,
         backend=options.backend,
     )
-    codes_a, codes_b = a.codes, b.codes
-    m, n = codes_a.shape[-2], codes_b.shape[-1]
+    m, n = a.shape[-2], b.shape[-1]
     if options.recipe.padding == "zeros":
-        codes_a, codes_b = _padded(codes_a), _padded(codes_b)
-    if codes_a.ndim == 3:
+        a, b = _padded(a), _padded(b)
+    if a.ndim == 3:
         call = jax.vmap(call, in_axes=(0, 0, None, None))
-    y = call(codes_a, codes_b, scale_a, scale_b)[..., :m, :n]
+    y = call(a, b, scale_a, scale_b)[..., :m, :n]
     if options.recipe.scales == "after":
-        y = scale_output(y, folded_scale(out_dtype, a.inverse, b.inverse))
+        y = scale_output(y, folded_scale(out_dtype, inverse_a, inverse_b))
     return y
 
 

@@ -57,7 +57,7 @@ class Scaling:
             differs where the quotient overflows).
         convention: "scale": x * scale in float32, and the GEMM gets RN(1 / scale);
             "inverse": state and GEMM hold RN(1 / scale), and x is divided by it in the dtype of
-            the weights, by multiplication with its reciprocal, as XLA compiles the division.
+            the weights (for a gradient: of the result), as XLA compiles that division.
         amax_axes: mesh axes of a shard_map over which amax is reduced; () is this device's own.
 
     Raises:
