@@ -1,6 +1,7 @@
 """compare: equal bits when repeated and when resumed, what it measures, what it refuses."""
 
 import functools
+import io
 import json
 
 import jax
@@ -11,7 +12,7 @@ import toy_training as toy
 
 import mmaemu_jax as mj
 from mmaemu_jax.training import Variant, compare, float32_dot_general, fp8_dot_general
-from mmaemu_jax.training.comparison import report
+from mmaemu_jax.training.comparison import progress, report
 from mmaemu_jax.training.comparison.checkpoint import load_state, save_state
 from mmaemu_jax.training.comparison.checksum import checksum
 
@@ -330,3 +331,47 @@ def test_directories_are_not_overwritten(plain, tmp_path):
         mj.training.load_comparison(tmp_path)
     config = json.loads((plain.directory / "config.json").read_text())
     assert config["versions"]["mmaemu_jax"] == mj.__version__
+
+
+# Progress
+
+
+class Terminal(io.StringIO):
+    def __init__(self, watched: bool):
+        super().__init__()
+        self._watched = watched
+
+    def isatty(self) -> bool:
+        return self._watched
+
+
+def test_progress_bar(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    stream = Terminal(watched=True)
+    bar = progress.Progress(40, stream)
+    bar.skipped(20)
+    now += 30
+    for step in range(10):
+        bar.step("one, seed 3", step + 1, 2.5)
+    assert stream.getvalue().endswith(
+        "[##################......]  75%  0:30, 0:30 left  one, seed 3: step 10, loss 2.5000"
+    )
+    now += 60
+    bar.probe("two")
+    assert stream.getvalue().endswith("88%  1:30, 0:30 left  two")
+    bar.step("one", 1, None)
+    assert stream.getvalue().endswith("loss not finite")
+
+
+def test_progress_without_a_terminal_is_a_line_a_minute(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    stream = Terminal(watched=False)
+    bar = progress.Progress(100, stream)
+    for step in range(100):
+        now += 3
+        bar.step("one", step + 1, 1.0)
+    bar.clear()
+    assert len(stream.getvalue().splitlines()) == 4
+    assert "\r" not in stream.getvalue()

@@ -35,8 +35,8 @@ def plot_error_by_k(
     distributions = list(dict.fromkeys(row.distribution for row in rows))
     figure, axes = new_figure(
         "plot_error_by_k",
-        11.0,
-        0.4 + 2.9 * len(distributions),
+        9.6,
+        0.3 + 2.5 * len(distributions),
         nrows=len(distributions),
         ncols=len(_PANELS),
         squeeze=False,

@@ -21,7 +21,7 @@ from mmaemu_jax.training.comparison.figures import Figures, Metrics, all_figures
 from mmaemu_jax.training.comparison.markup import Shown, plain_text
 from mmaemu_jax.training.comparison.plan import Job, make_job
 from mmaemu_jax.training.comparison.probes import Probes
-from mmaemu_jax.training.comparison.progress import Progress
+from mmaemu_jax.training.comparison.progress import PROBE_STEPS, Progress
 from mmaemu_jax.training.comparison.report import write_report
 from mmaemu_jax.training.comparison.shapes import shape_lines
 from mmaemu_jax.training.comparison.training_runs import Runs
@@ -136,8 +136,7 @@ def compare(
     folder = None if directory is None else pathlib.Path(directory)
     if folder is not None:
         _claim(folder, config, resume)
-    probes = len(job.variants) * len(job.probe_steps) if loss is not None else 0
-    bar = Progress(len(job.variants) * len(job.seeds) * job.steps + probes, progress)
+    bar = Progress(_work(job), progress)
     runs = Runs(job, folder, bar)
     lines = [line for name in job.variants for line in shape_lines(job, name)]
     lines += runs.all_lines()
@@ -148,6 +147,12 @@ def compare(
         comparison.write_report(folder)
         _remove_states(folder)
     return comparison
+
+
+def _work(job: Job) -> int:
+    """All there is to do, in training steps."""
+    probes = 0 if job.loss is None else PROBE_STEPS * len(job.probe_steps)
+    return len(job.variants) * (len(job.seeds) * job.steps + probes)
 
 
 def load_comparison(directory: str | os.PathLike) -> Comparison:
@@ -177,11 +182,11 @@ def _probe_lines(job: Job, runs: Runs, folder: pathlib.Path | None, bar: Progres
         path = None if folder is None else folder / "runs" / f"probe.{step}.jsonl"
         if path is not None and path.exists():
             lines = read_lines(path)
-            bar.skipped(len(job.variants))
+            bar.skipped(PROBE_STEPS * len(job.variants))
         else:
             what = f"gradients and GEMMs before step {step}"
             lines = probes.at(
-                step, runs.probe_state(step), lambda name, what=what: bar.unit(f"{name}: {what}")
+                step, runs.probe_state(step), lambda name, what=what: bar.probe(f"{name}: {what}")
             )
             if path is not None:
                 write_lines(path, lines)

@@ -6,13 +6,15 @@ from typing import TextIO
 _BAR = 24
 #: Without a terminal, a line so often.
 _QUIET_SECONDS = 60.0
+#: What a probe of one variant takes, in training steps; about, compilation included.
+PROBE_STEPS = 5
 
 
 class Progress:
-    """Counts units of work, which take about equally long.
+    """Counts work in training steps.
 
     Args:
-        total: how many there are.
+        total: how much there is.
         stream: where to write; None writes nothing.
     """
 
@@ -24,27 +26,31 @@ class Progress:
         self._worked = 0
         self._start = self._last = time.monotonic()
 
-    def skipped(self, units: int) -> None:
-        """Units that an earlier call had finished."""
-        self._done += units
+    def skipped(self, work: int) -> None:
+        """Work that an earlier call had finished."""
+        self._done += work
 
     def step(self, label: str, step: int, loss: float | None) -> None:
         """One training step is done."""
         shown = "not finite" if loss is None else f"{loss:.4f}"
-        self.unit(f"{label}: step {step}, loss {shown}")
+        self._advance(1, f"{label}: step {step}, loss {shown}")
 
-    def unit(self, label: str) -> None:
-        """One unit is done."""
-        self._done += 1
-        self._worked += 1
+    def probe(self, label: str) -> None:
+        """One variant's probe is done."""
+        self._advance(PROBE_STEPS, label)
+
+    def _advance(self, work: int, label: str) -> None:
+        self._done += work
+        self._worked += work
         if self._stream is None:
             return
         now = time.monotonic()
         elapsed = now - self._start
         left = elapsed / self._worked * (self._total - self._done)
-        text = f"{self._done}/{self._total}  {_clock(elapsed)}, {_clock(left)} left  {label}"
+        share = self._done / max(self._total, 1)
+        text = f"{share:4.0%}  {_clock(elapsed)}, {_clock(left)} left  {label}"
         if self._watched:
-            full = _BAR * self._done // max(self._total, 1)
+            full = round(_BAR * share)
             bar = "#" * full + "." * (_BAR - full)
             print(f"\r\x1b[K[{bar}] {text}", end="", file=self._stream, flush=True)
         elif now - self._last > _QUIET_SECONDS:
