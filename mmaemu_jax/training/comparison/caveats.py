@@ -21,22 +21,27 @@ def caveats(metrics: Metrics, shown: Shown, config: dict[str, Any]) -> list[str]
     ]
 
 
+_EVIDENCE = {
+    "replayed": "recordings of that GPU are returned bit for bit (unsplit GEMMs)",
+    "inherited": "others replayed recordings of that GPU (unsplit GEMMs) with a model that this "
+    "package agrees with",
+    "experimental": "no GPU is known to return these bits",
+}
+
+
 def _evidence(metrics: Metrics) -> list[str]:
-    lines = metrics.of_kind("shape")
-    experimental = sorted({x["profile"] for x in lines if x["maturity"] == "experimental"})
-    validated = sorted({x["profile"] for x in lines if x["maturity"] == "validated"})
-    found = []
-    if validated:
-        found.append(
-            f"Profiles {', '.join(validated)} are validated: recordings of the GPU stand behind "
-            "the arithmetic of an unsplit GEMM. They say nothing about another library version."
-        )
-    if experimental:
-        found.append(
-            f"Profiles {', '.join(experimental)} are experimental: no GPU is known to return "
-            "these bits."
-        )
-    return found
+    """What is known of each emulated profile."""
+    profiles: dict[str, list[str]] = {}
+    for line in metrics.of_kind("shape"):
+        if line["evidence"] is not None and line["profile"] not in profiles.get(
+            line["evidence"], []
+        ):
+            profiles.setdefault(line["evidence"], []).append(line["profile"])
+    return [
+        f"Evidence for {' and '.join(names)}: {evidence}: {_EVIDENCE[evidence]}. Another version "
+        "of the library may differ."
+        for evidence, names in profiles.items()
+    ]
 
 
 def _splits(metrics: Metrics) -> list[str]:

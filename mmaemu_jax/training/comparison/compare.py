@@ -109,7 +109,8 @@ def compare(
         directory: for the report and for what a later call continues from; None keeps nothing.
         resume: continue what is in ``directory``; the result has the same bits.
         save_every: steps between saved states.
-        title, about: for the report: what is trained, and more facts about it (JSON-ready).
+        title, about: for the report: what is trained, and more facts about it (JSON-ready); the
+            fact "command" is how to repeat it.
         progress: where to show it, such as sys.stderr; None shows none.
 
     Raises:

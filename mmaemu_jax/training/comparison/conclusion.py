@@ -36,8 +36,8 @@ def _losses(metrics: Metrics, shown: Shown) -> str:
     spread = f"{shown(f'loss/{reference}/spread', '.4f')} between the reference's seeds"
     texts = {
         "noise": "{} cannot be told from <b>" + reference + "</b> by the loss: the difference of "
-        "the final losses is no larger than what a mere change of the order of float32 sums makes "
-        f"({_names(metrics.controls)}).",
+        "the final losses is no larger than what another order of float32 sums grows to in so many "
+        f"steps ({_names(metrics.controls)}).",
         "small": "{}: a difference in the final loss, but a smaller one than another seed makes "
         f"({spread}), so a single curve does not show it.",
         "visible": "{}: a larger difference in the final loss than another seed makes "
@@ -63,13 +63,19 @@ def _partings(metrics: Metrics, shown: Shown) -> str:
     same = [n for n in metrics.others() if n not in parted]
     parts = []
     if parted:
-        first = min(parted, key=lambda n: int(shown.figures[f"parted/{n}/state"] or 0))
+        told = [n for n in parted if n not in metrics.controls] or parted
+        first = min(told, key=lambda n: int(shown.figures[f"parted/{n}/state"] or 0))
         parts.append(
             f"In their bits the runs part all the same: after step "
             f"{shown(f'parted/{first}/state')} the parameters of <b>{first}</b> differ from the "
-            f"reference's, and {shown('parted')} of {shown('others')} variants do in the end. "
-            "Curves that look equal do not mean equal bits; equal bits need equal arithmetic."
+            f"reference's, and {shown('parted')} of {shown('others')} variants do in the end."
         )
+        parts += [
+            f"Even those of <b>{name}</b> do, after step {shown(f'parted/{name}/state')}."
+            for name in metrics.controls
+            if name in parted and told != parted
+        ]
+        parts.append("Curves that look equal do not mean equal bits.")
     if same:
         parts.append(f"{_names(same)} never differed from the reference, in any bit.")
     return " ".join(parts)
@@ -91,13 +97,13 @@ def _gradients(metrics: Metrics, shown: Shown) -> str:
     most = max(emulated, key=lambda n: _size(shown, n))
     text = (
         "At the same parameters, the emulated arithmetic moves the gradient by up to "
-        f"{shown(_GRADIENT.format(most), '.2%')} of its length (<b>{most}</b>)."
+        f"{shown.percent(_GRADIENT.format(most))} of its length (<b>{most}</b>)."
     )
     controls = [n for n in metrics.controls if _GRADIENT.format(n) in shown.figures]
     if not controls:
         return text
     control = max(controls, key=lambda n: _size(shown, n))
-    moved = f"<b>{control}</b> alone moves it by {shown(_GRADIENT.format(control), '.2%')}"
+    moved = f"<b>{control}</b> alone moves it by {shown.percent(_GRADIENT.format(control))}"
     if _size(shown, most) > _STANDS_OUT * _size(shown, control):
         return f"{text} That stands out from rounding noise: {moved}."
     return (
@@ -117,7 +123,7 @@ def _wider(metrics: Metrics, shown: Shown) -> str:
     name = max(further, key=lambda n: _size(shown, n))
     return (
         f"For scale: the gradient of <b>{name}</b>, which does not quantise as the reference does, "
-        f"is {shown(_GRADIENT.format(name), '.2%')} away. What is rounded before a product weighs "
+        f"is {shown.percent(_GRADIENT.format(name))} away. What is rounded before a product weighs "
         "more here than how the product is accumulated."
     )
 
@@ -142,7 +148,7 @@ def _gemms(metrics: Metrics, shown: Shown) -> str:
         control = max(controls, key=share)
         text += (
             f" Another order of float32 sums changes "
-            f"{shown('gemm/{}/{}/share'.format(*control), '.2%')}."
+            f"{shown.percent('gemm/{}/{}/share'.format(*control))}."
         )
     return (
         f"{text} So a test that wants equal bits must compare with the arithmetic of the GPU that "

@@ -25,6 +25,12 @@ class Shown:
             f"{html.escape(text_of(self.figures[name], form))}</span>"
         )
 
+    def percent(self, name: str) -> str:
+        """The figure as a percentage, with more digits where two would show nothing."""
+        value = self.figures[name]
+        tiny = isinstance(value, float) and 0 < abs(value) < 5e-4
+        return self(name, ".5%" if tiny else ".2%")
+
 
 def text_of(value: float | int | str | None, form: str) -> str:
     """``value`` as the page shows it."""

@@ -52,11 +52,12 @@ def render(metrics: Metrics, shown: Shown, config: dict[str, Any], plots: dict[s
 
 
 def _lead(metrics: Metrics, shown: Shown) -> str:
+    plural = "s" if len(metrics.seeds) > 1 else ""
     return (
         f'<p class="lead">{shown("runs")} runs: {shown("variants")} arithmetics, '
-        f"{shown('seeds')} seeds, {shown('steps')} steps each. Every arithmetic starts from the "
-        "same parameters and sees the same data, so what differs is the arithmetic. Differences "
-        f"are measured against <b>{metrics.reference}</b>.</p>"
+        f"{shown('seeds')} seed{plural}, {shown('steps')} steps each. Every arithmetic starts "
+        "from the same parameters and sees the same data, so what differs is the arithmetic. "
+        f"Differences are measured against <b>{metrics.reference}</b>.</p>"
     )
 
 
@@ -151,7 +152,7 @@ def _gemms(metrics: Metrics, shown: Shown, plots: dict[str, bytes]) -> str:
                 [
                     _GEMM_NAMES.get(gemm, gemm) if name == metrics.others()[0] else "",
                     f"<b>{name}</b>",
-                    shown(f"{key}/share", ".2%"),
+                    shown.percent(f"{key}/share"),
                     shown(f"{key}/median_ulps", ".2f"),
                     shown(f"{key}/p99_ulps", ".0f"),
                     shown(f"{key}/norm_error", ".1e"),
@@ -181,7 +182,7 @@ def _gradients(metrics: Metrics, shown: Shown, plots: dict[str, bytes]) -> str:
         [
             f"<b>{name}</b>",
             *(shown(f"gradient/{name}/one_minus_cosine/{step}", ".1e") for step in steps),
-            *(shown(f"gradient/{name}/relative_difference/{step}", ".2%") for step in steps),
+            *(shown.percent(f"gradient/{name}/relative_difference/{step}") for step in steps),
         ]
         for name in metrics.others()
     ]
@@ -232,7 +233,7 @@ def _source(line: dict[str, Any]) -> str:
         text += f"; it says S = {line['table_S']}"
     if line["verified"] is False:
         text += ", unverified"
-    if line["maturity"] == "experimental":
+    if line["evidence"] == "experimental":
         text += "; the profile is experimental"
     return html.escape(text)
 

@@ -46,7 +46,7 @@ class Probes:
         job = self._job
         params, batch = job.params(state), job.batches(job.probe_seed, step)
         gradient = self._gradient(job.reference, params, batch)
-        dots = () if self._capture is None else self._capture(params, batch)
+        dots = self._captured(params, batch)
         results = [self._products(job.reference, dot) for dot in dots]
         done(job.reference)
         lines: list[Line] = []
@@ -63,22 +63,30 @@ class Probes:
             done(name)
         return lines
 
+    def _captured(self, params, batch) -> tuple[CapturedDot, ...]:
+        if self._capture is None:
+            return ()
+        return self._capture(*self._placed(self._job.reference, (params, batch)))
+
     def _gradient(self, name: str, params, batch) -> list[tuple[str, np.ndarray]]:
         """Every leaf by its path, after one leaf "all" that holds the whole gradient."""
-        device = self._job.variants[name].device
-        if device is not None:
-            params, batch = jax.device_put((params, batch), device)
-        gradient = self._gradients[name](params, batch)
+        gradient = self._gradients[name](*self._placed(name, (params, batch)))
         paths, _ = jax.tree_util.tree_flatten_with_path(gradient)
         named = [(jax.tree_util.keystr(path), _flat(leaf)) for path, leaf in paths]
         return [("all", np.concatenate([leaf for _, leaf in named])), *named]
 
     def _products(self, name: str, dot: CapturedDot) -> tuple[np.ndarray, ...]:
         """Result, gradient of lhs and gradient of rhs of one dot_general."""
-        variant, operands = self._job.variants[name], dot.operands
-        if variant.device is not None:
-            operands = jax.device_put(operands, variant.device)
-        return tuple(np.asarray(x) for x in _pull_back(variant.numerics, dot.call, *operands))
+        numerics = self._job.variants[name].numerics
+        results = _pull_back(numerics, dot.call, *self._placed(name, dot.operands))
+        return tuple(np.asarray(x) for x in results)
+
+    def _placed(self, name: str, tree):
+        """The arrays where variant ``name`` runs, wherever the reference has left them."""
+        variants = self._job.variants
+        if all(variant.device is None for variant in variants.values()):
+            return tree
+        return jax.device_put(tree, variants[name].device or jax.local_devices()[0])
 
 
 def _flat(leaf) -> np.ndarray:

@@ -50,14 +50,19 @@ def _key(site: GemmSite) -> tuple[tuple[str, Any], ...]:
     )
 
 
+def _evidence(profile: Profile) -> str:
+    """How well the unsplit GEMM is known: the weaker of the profile's and its preset's evidence."""
+    return "experimental" if profile.maturity == "experimental" else profile.evidence
+
+
 def _decision(variant: Variant, key: tuple[tuple[str, Any], ...]) -> Line:
     """Where the profile's decision comes from; it need not be the S that the program uses."""
     gemm = dict(key)
-    nothing = {"profile": None, "maturity": None, "source": None, "table_S": None, "verified": None}
+    nothing = {"profile": None, "evidence": None, "source": None, "table_S": None, "verified": None}
     if variant.profile is None:
         return nothing
     profile: Profile = get_profile(variant.profile)
-    facts = {**nothing, "profile": profile.name, "maturity": profile.maturity}
+    facts = {**nothing, "profile": profile.name, "evidence": _evidence(profile)}
     try:
         decision = resolve_splitk(
             gemm["m"],
