@@ -8,6 +8,7 @@ __path__ = pkgutil.extend_path(__path__, __name__)
 from mmaemu_jax import _native
 from mmaemu_jax import errors as errors
 from mmaemu_jax import profiling as profiling
+from mmaemu_jax import studies as studies
 from mmaemu_jax import testing as testing
 from mmaemu_jax import training as training
 from mmaemu_jax.accumulate import SplitK as SplitK
