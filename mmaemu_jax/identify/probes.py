@@ -14,6 +14,8 @@ from mmaemu_jax.identify.evaluate import Operands
 from mmaemu_jax.identify.plan import Plan
 
 _SIGN = 0x80
+#: Positions taken from a probe's first blocks: enough for a sum much above its terms.
+_PER_CELL = (48, 10)
 Formats = tuple[Fp8Format, Fp8Format]
 
 
@@ -49,9 +51,14 @@ def largest(fmt: Fp8Format) -> int:
     return int(np.flatnonzero(fmt.values[:_SIGN] == fmt.max_finite)[0])
 
 
-def _power(fmt: Fp8Format, e: int) -> int:
+def _power(fmt: Fp8Format, e):
     """The code of 2^e, a normal number."""
     return (e + fmt.bias) << fmt.mantissa_bits
+
+
+def _top(fmt: Fp8Format) -> int:
+    """Exponent of the largest finite value."""
+    return int(np.log2(fmt.max_finite))
 
 
 # ------------------------------------------------------------------------------ the tree of sums
@@ -139,19 +146,19 @@ def chains_of(plan: Plan, k: int) -> list[list[np.ndarray]]:
 
 
 def cells_of(plan: Plan, k: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """A few positions in each of some blocks: three of one chain, one each of two others."""
+    """A few positions in each of some blocks: neighbours in one chain, and one each of others."""
     chains = chains_of(plan, k)
-    long = [c for c in chains if len(c) >= 3] or [max(chains, key=len)]
+    wanted = 10 if plan.block == 1 else 3
+    long = [c for c in chains if len(c) >= wanted] or [max(chains, key=len)]
     first = long[rng.integers(len(long))]
-    start = rng.integers(max(1, len(first) - 2))
+    start = rng.integers(max(1, len(first) - wanted + 1))
+    picked = list(first[start : start + wanted])
     others = [c for c in chains if c is not first]
-    picked = list(first[start : start + 3])
-    for _ in range(min(2, len(others))):
-        chain = others[rng.integers(len(others))]
+    for index in rng.permutation(len(others))[:2]:
+        chain = others[index]
         picked.append(chain[rng.integers(len(chain))])
-    cells = [rng.permutation(block)[: 10 if i < 2 else 3] for i, block in enumerate(picked)]
-    _, unique = np.unique([int(c.min()) for c in cells], return_index=True)
-    return [cells[i] for i in sorted(unique)]
+    most = (*_PER_CELL, *[3] * len(picked))
+    return [rng.permutation(block)[:n] for block, n in zip(picked, most, strict=False)]
 
 
 def draw_steps(
@@ -166,68 +173,108 @@ def draw_steps(
     cell = np.repeat(np.arange(len(cells)), [len(c) for c in cells])
     shape = (count, len(positions))
     low = sum(f.emin for f in formats)
-    high = sum(int(np.log2(f.max_finite)) for f in formats)
+    high = sum(_top(f) for f in formats)
     centre = rng.integers(low, high + 1, (count, len(cells)))
     spread = rng.choice([0, 2, 6, 12, 24], (count, len(cells)))
     e = centre[:, cell] - (rng.random(shape) * (spread[:, cell] + 1)).astype(np.int64)
     a, b = _factors(rng, formats, np.clip(e, low - 4, high))
-    _fill(rng, formats, a, b, cell, np.flatnonzero(rng.random(count) < 0.2))
     silent = rng.random((count, len(cells))) < 0.25
-    absent = silent[:, cell] | (rng.random(shape) < rng.choice([0.0, 0.3, 0.6], (count, 1)))
+    absent = silent[:, cell] | (rng.random(shape) < rng.choice([0.0, 0.4, 0.8, 0.9], (count, 1)))
     one_sided = absent & (rng.random(shape) < 0.5)
     a[absent] &= _SIGN
     b[absent & ~one_sided] &= _SIGN
     rows = np.arange(count)
-    _put_near_ties(rng, formats, a, b, rows[rng.random(count) < 0.2])
-    for chance in (0.8, 0.4):  # y takes back what x adds
-        x, y = rng.integers(len(positions), size=(2, count))
-        take = (rng.random(count) < chance) & (x != y)
-        i, x, y = rows[take], x[take], y[take]
-        a[i, y], b[i, y] = a[i, x] ^ _SIGN, b[i, x]
+    kind = rng.random(count)
+    _fill(rng, formats, a, b, cell, rows[kind < 0.2])
+    _cancel(rng, formats, a, b, cell, rows)
+    _open_window(rng, formats, a, b, cell, rows[(kind > 0.6) & (kind < 0.85)])
+    _put_near_ties(rng, formats, a, b, rows[kind > 0.85])
     order = np.argsort(positions)
     return Sparse(a[:, order], b[:, order], positions[order])
 
 
+def _cancel(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> None:
+    """In most rows one or two terms, mostly the largest, are taken back in some cell, which is
+    mostly silent otherwise."""
+    for chance in (0.8, 0.3):
+        i = rows[rng.random(len(rows)) < chance]
+        values = [f.values[matrix[i]] for f, matrix in zip(formats, (a, b), strict=True)]
+        random = rng.integers(len(cell), size=len(i))
+        x = np.where(rng.random(len(i)) < 0.7, np.abs(values[0] * values[1]).argmax(1), random)
+        into = rng.integers(cell.max() + 1, size=len(i))
+        y = np.array([rng.choice(np.flatnonzero(cell == c)) for c in into], np.int64)
+        quiet = (rng.random(len(i)) < 0.6) & (into != cell[x])
+        hushed = quiet[:, None] & (cell == into[:, None])
+        code_a, code_b = a[i, x] ^ _SIGN, b[i, x]
+        for matrix in (a, b):
+            matrix[i] = np.where(hushed, matrix[i] & _SIGN, matrix[i])
+        take = x != y
+        a[i[take], y[take]], b[i[take], y[take]] = code_a[take], code_b[take]
+
+
 def _fill(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> None:
-    """In these rows a cell is full of large products of one sign, but for one or two small ones:
-    the widest sums."""
+    """In these rows a cell is full of large products of one sign, but for a few small ones: the
+    widest sums."""
     full = np.flatnonzero(cell == rng.integers(0, min(2, cell.max() + 1)))
     shape = (len(rows), len(full))
-    large = rng.random(shape) >= rng.choice([0.0, 1.5, 3.0], (len(rows), 1)) / len(full)
+    tops = [_top(f) - 1 for f in formats]
+    small = rng.random(shape) < rng.choice([0.0, 1.0, 3.0], (len(rows), 1)) / len(full)
     sign = (rng.random((len(rows), 1)) < 0.5) ^ (rng.random(shape) < 0.03)
-    for matrix, fmt, signs in ((a, formats[0], sign), (b, formats[1], np.zeros(shape, bool))):
-        top = int(np.log2(fmt.max_finite)) - 1
-        codes = _code(rng, fmt, np.full(shape, top)) & 0x7F
-        steep = rng.random((len(rows), 1)) < 0.7
-        codes |= np.where(steep, (1 << fmt.mantissa_bits) - 1, 0).astype(np.uint8)
-        own = matrix[np.ix_(rows, full)]
-        filled = codes | (signs * _SIGN).astype(np.uint8)
-        matrix[np.ix_(rows, full)] = np.where(large, filled, own)
+    signs = (sign.astype(np.uint8) * _SIGN, np.uint8(0))
+    steep = rng.random((len(rows), 1)) < 0.7
+    smalls = _factors(rng, formats, sum(tops) - rng.integers(4, 27, shape))
+    for matrix, fmt, top, bits, own in zip((a, b), formats, tops, signs, smalls, strict=True):
+        large = _code(rng, fmt, np.full(shape, top)) & 0x7F
+        large |= np.where(steep, (1 << fmt.mantissa_bits) - 1, 0).astype(np.uint8)
+        matrix[np.ix_(rows, full)] = np.where(small, own, large | bits)
+
+
+def _open_window(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> None:
+    """In these rows a cell holds two large opposite products and a few small ones, whose bits show
+    how far below the large ones a term is still seen. Some rows have nothing else."""
+    inside = np.flatnonzero(cell == rng.integers(0, min(2, cell.max() + 1)))
+    if len(inside) < 3:
+        return
+    empty = rows[rng.random(len(rows)) < 0.7]
+    cleared = np.ix_(rows, inside)
+    for matrix in (a, b):
+        matrix[empty] &= _SIGN
+        matrix[cleared] &= _SIGN
+    top = sum(_top(f) for f in formats) - rng.integers(0, 8, len(rows))
+    count = min(len(inside), 6)
+    columns = rng.permuted(np.tile(inside, (len(rows), 1)), axis=1)[:, :count]
+    gaps = rng.integers(6, 30, (len(rows), count - 2))
+    few = rng.random(gaps.shape) < 0.6
+    code_a, code_b = _factors(rng, formats, top[:, None] - gaps)
+    at = rows[:, None], columns[:, 2:]
+    a[at], b[at] = np.where(few, code_a, 0), code_b
+    large_a, large_b = _factors(rng, formats, top)
+    for column, flip in ((columns[:, 0], 0), (columns[:, 1], _SIGN)):
+        a[rows, column], b[rows, column] = large_a ^ flip, large_b
 
 
 def _put_near_ties(rng, formats: Formats, a, b, rows: np.ndarray) -> None:
     """In these rows only three powers of two: large, about half of its last bit, and a tiny one."""
     a[rows] &= _SIGN
     b[rows] &= _SIGN
-    top = sum(int(np.log2(f.max_finite)) for f in formats) - 1
-    e = top - rng.integers(0, 6, len(rows))
+    low, high = (sum(e) for e in zip(*((f.emin, _top(f)) for f in formats), strict=True))
+    e = high - rng.integers(0, 6, len(rows))
     gaps = rng.choice([3, 4, 8, 11, 12, 14, 15, 23, 24, 25], len(rows))
-    for exponents in (e, e - gaps, np.full(len(rows), -99)):
+    for exponents in (e, e - gaps, np.full(len(rows), low)):
         columns = rng.integers(0, a.shape[1], len(rows))
-        lowest = sum(f.emin for f in formats)
-        codes = _factors(rng, formats, np.maximum(exponents, lowest - 2))
-        for matrix, code, fmt in zip((a, b), codes, formats, strict=True):
-            matrix[rows, columns] = np.where(
-                (code & 0x7F) >> fmt.mantissa_bits,
-                code >> fmt.mantissa_bits << fmt.mantissa_bits,
-                (code & _SIGN) | 1,
-            )
+        wanted = np.maximum(exponents, low)
+        lowest = np.maximum(formats[0].emin, wanted - _top(formats[1]))
+        highest = np.minimum(_top(formats[0]), wanted - formats[1].emin)
+        e_a = lowest + (rng.random(len(rows)) * (highest - lowest + 1)).astype(np.int64)
+        sign = rng.integers(0, 2, len(rows)) * _SIGN
+        a[rows, columns] = _power(formats[0], e_a) | sign
+        b[rows, columns] = _power(formats[1], wanted - e_a)
 
 
 def _factors(rng, formats: Formats, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Random codes whose exponents sum to ``e``, below emin by subnormals."""
     fmt_a, fmt_b = formats
-    top_a, top_b = (int(np.log2(f.max_finite)) for f in formats)
+    top_a, top_b = map(_top, formats)
     lowest = np.maximum(fmt_a.emin - 3, e - top_b)
     highest = np.maximum(lowest, np.minimum(top_a, e - fmt_b.emin + 3))
     e_a = lowest + (rng.random(e.shape) * (highest - lowest + 1)).astype(np.int64)
@@ -249,21 +296,26 @@ def _code(rng, fmt: Fp8Format, e: np.ndarray) -> np.ndarray:
 def dense(
     rng: np.random.Generator, formats: Formats, shape: tuple[int, int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Full matrices whose rows differ in kind: normal, wide or subnormal values, cancelling halves."""
+    """Full matrices whose rows differ in kind: normal, wide or subnormal values, cancelling halves,
+    and sums of one sign."""
     m, n, k = shape
-    kinds = np.arange(max(m, n)) % 4
+    kinds = np.arange(max(m, n)) % 5
 
     def draw(fmt, rows, flip):
-        spread = np.choose(kinds[:rows], [3, 12, 20, 6])[:, None]
-        top = np.choose(kinds[:rows], [2, 6, 6, fmt.emin + 1])[:, None]
+        kind = kinds[:rows]
+        spread = np.choose(kind, [3, 12, 20, 6, 1])[:, None]
+        top = np.choose(kind, [2, 6, 6, fmt.emin + 1, 6])[:, None]
         codes = _code(rng, fmt, top - (rng.random((rows, k)) * spread).astype(np.int64))
         half = k // 2
-        again = flip & (kinds[:rows] >= 2)
+        again = flip & ((kind == 2) | (kind == 3))
         codes[again, half : 2 * half] = codes[again, :half] ^ _SIGN
+        few = (kind == 4)[:, None] & (rng.random((rows, k)) < 0.02)
+        codes[kind == 4] &= 0x7F
+        codes[few] = _code(rng, fmt, np.full(int(few.sum()), fmt.emin))
         return codes
 
     a, b = draw(formats[0], m, True), draw(formats[1], n, False)
-    mirrored = np.arange(n) % 2 == 0
+    mirrored = (kinds[:n] == 2) | (kinds[:n] == 3)
     b[mirrored, k // 2 : k // 2 * 2] = b[mirrored, : k // 2]
     return a, b
 
