@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mmaemu_jax.commands import bench, demo, explain, info, selftest
+from mmaemu_jax.commands import bench, demo, explain, identify, info, selftest
 from mmaemu_jax.errors import MmaemuError
 
 
@@ -15,7 +15,7 @@ def _parser() -> argparse.ArgumentParser:
         description="The exact bits of NVIDIA tensor-core FP8 GEMMs inside JAX programs.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (info, explain, selftest, demo, bench):
+    for command in (info, explain, selftest, demo, bench, identify):
         command.add(commands)
     return parser
 

@@ -4,22 +4,19 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from mmaemu_jax.arguments import format_argument, output_dtype_argument, unknown_option
 from mmaemu_jax.errors import message
-from mmaemu_jax.formats import Fp8Format
+from mmaemu_jax.formats import Fp8Format, format_of
+from mmaemu_jax.identify.calls import Interface, Shape
 from mmaemu_jax.identify.output import OPERANDS
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What is known of a black box before it is called."""
+    """The checked arguments."""
 
-    formats: tuple[Fp8Format, Fp8Format]
-    out_dtype: np.dtype
-    shapes: tuple[tuple[int, int, int], ...]
-    operands: tuple[str, ...]
+    interface: Interface
+    shapes: tuple[Shape, ...]
     b_layout: Literal["kn", "nk"]
 
 
@@ -52,10 +49,18 @@ def checked(
             raise unknown_option("identify", "operand", name, OPERANDS, "leave it out")
     if b_layout not in ("kn", "nk"):
         raise unknown_option("identify", "b_layout", b_layout, ("kn", "nk"), "b_layout='kn'")
-    return Setting(pair, dtype, sizes, tuple(n for n in OPERANDS if n in operands), b_layout)
+    if "scale_result" in operands and format_of(dtype) is None:
+        raise ValueError(
+            message(
+                f"identify: scale_result belongs to an FP8 output, got {dtype.name} (R18).",
+                ["leave scale_result out of operands"],
+            )
+        )
+    interface = Interface(pair, dtype, tuple(n for n in OPERANDS if n in operands))
+    return Setting(interface, sizes, b_layout)
 
 
-def _shape(shape) -> tuple[int, int, int]:
+def _shape(shape) -> Shape:
     sizes = tuple(int(n) for n in shape)
     if len(sizes) != 3 or min(sizes) < 1:
         raise ValueError(
@@ -64,4 +69,4 @@ def _shape(shape) -> tuple[int, int, int]:
                 ["shapes=[(256, 256, 4096)]"],
             )
         )
-    return sizes
+    return sizes[0], sizes[1], sizes[2]

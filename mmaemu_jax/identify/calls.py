@@ -1,7 +1,7 @@
 """The black box: every call that was made, with its operands and the bits that came back."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -34,20 +34,28 @@ class Call:
         return self.bits.diagonal()[: self.pairs]
 
 
+@dataclasses.dataclass(frozen=True)
+class Interface:
+    """What is known of a GEMM before it is called: formats of a and b, output, further operands."""
+
+    formats: Formats
+    out_dtype: np.dtype
+    operands: tuple[str, ...] = ()
+
+
 class BlackBox:
     """Calls the GEMM, no more often than allowed, and keeps what it saw."""
 
     def __init__(
         self,
         gemm: Callable[..., Any],
-        formats: Formats,
-        out_dtype: np.dtype,
+        interface: Interface,
         b_layout: Literal["kn", "nk"],
         budget: int,
-        operands: Sequence[str] = (),
     ):
-        self.formats, self.out_dtype = formats, out_dtype
-        self.operands = tuple(operands)
+        self.interface = interface
+        self.formats, self.out_dtype = interface.formats, interface.out_dtype
+        self.operands = interface.operands
         self.calls: list[Call] = []
         self._gemm, self._layout, self._budget = gemm, b_layout, budget
 
@@ -60,7 +68,7 @@ class BlackBox:
         """Further operands that leave the accumulator as it is."""
         m, n, _ = shape
         one = np.float32(1)
-        values = {"scale_a": one, "scale_b": one, "scale_result": one}
+        values: dict[str, Any] = {"scale_a": one, "scale_b": one, "scale_result": one}
         values |= {"bias": np.zeros(n, np.float32), "c": np.zeros((m, n), np.float32)}
         chosen = {name: values[name] for name in self.operands}
         return Extras(**chosen, beta=one if "c" in chosen else None)

@@ -27,7 +27,7 @@ def member_bits(
     """The output bits of ``member`` at rows times columns, or at pairs of them."""
     operands = Operands.of(box.formats, call.a[rows], call.b[columns], paired)
     acc = accumulators(member.plan, (member.arithmetic,), operands)[0]
-    acc = _with_specials(acc, box, call.a[rows], call.b[columns], paired)
+    acc = with_specials(acc, box, call.a[rows], call.b[columns], paired)
     extras = cut(call.extras, rows, columns)
     return output_bits(acc, member.epilogue, box.out_dtype, extras, paired)
 
@@ -54,15 +54,24 @@ def cut(extras: Extras, rows: np.ndarray, columns: np.ndarray) -> Extras:
     )
 
 
-def _with_specials(acc: np.ndarray, box: BlackBox, a, b, paired: bool) -> np.ndarray:
-    """``acc``, or the IEEE value of the sum where that is not finite (R14)."""
+def with_specials(acc: np.ndarray, box: BlackBox, a, b, paired: bool) -> np.ndarray:
+    """``acc``, or the IEEE value of the sum where that is not finite (R14).
+
+    A NaN has the sign of the NaN that entered (of a before b, at the first position), and the
+    minus that x86 gives to Inf times 0 and to Inf minus Inf.
+    """
     values = [fmt.values[codes] for fmt, codes in zip(box.formats, (a, b), strict=True)]
     if all(np.isfinite(v).all() for v in values):
         return acc
+    out = acc.copy()
+    x, y = values if paired else (values[0][:, None], values[1][None])
     with np.errstate(invalid="ignore"):
-        if paired:
-            ieee = (values[0] * values[1]).sum(1)
-        else:
-            ieee = sum(np.multiply.outer(x, y) for x, y in zip(values[0].T, values[1].T, strict=True))
-    ieee = np.asarray(ieee).reshape(-1)
-    return np.where(np.isfinite(ieee), acc, ieee)
+        ieee = np.zeros(np.broadcast_shapes(x.shape[:-1], y.shape[:-1]))
+        sign = np.full(ieee.shape, -1.0)
+        for k in reversed(range(x.shape[-1])):
+            ieee = ieee + x[..., k] * y[..., k]
+            for factor in (y[..., k], x[..., k]):
+                sign = np.where(np.isnan(factor), np.copysign(1.0, factor), sign)
+    ieee, sign = ieee.reshape(-1), sign.reshape(-1)
+    out = np.where(np.isfinite(ieee), out, ieee)
+    return np.where(np.isnan(out), np.copysign(np.nan, sign), out)

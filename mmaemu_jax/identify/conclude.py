@@ -7,7 +7,7 @@ import numpy as np
 
 from mmaemu_jax.identify.calls import BlackBox, Call, Shape
 from mmaemu_jax.identify.check import compared, member_bits, mismatches
-from mmaemu_jax.identify.equivalence import canonical
+from mmaemu_jax.identify.equivalence import canonical, is_argued
 from mmaemu_jax.identify.family import BLOCKS, LANES, RESTARTS, WHOLE, Family
 from mmaemu_jax.identify.member import Member
 from mmaemu_jax.identify.plan import Parts, Plan
@@ -24,15 +24,18 @@ def classify(
     """``members``, and those that differ from them by an alias of the plan, in classes."""
     classes: dict = {}
     for member in members:
-        key = canonical(member, box.formats, box.operands, shapes)
+        key = canonical(member, box.interface, shapes)
         classes.setdefault(key, []).append(member)
     built = []
     for same in classes.values():
         every = [
-            dataclasses.replace(m, plan=plan) for m in same for plan in aliases.get(m.plan, [m.plan])
+            dataclasses.replace(m, plan=plan)
+            for m in same
+            for plan in aliases.get(m.plan, [m.plan])
         ]
         every.sort(key=_plainness)
-        built.append(EquivalenceClass(tuple(every[:_LISTED]), len(every)))
+        argued = len(every) == 1 or is_argued(every[0], box.interface, shapes)
+        built.append(EquivalenceClass(tuple(every[:_LISTED]), len(every), argued))
     return sorted(built, key=lambda c: _plainness(c.members[0]))
 
 
@@ -45,11 +48,11 @@ def found(
     tried: int,
 ) -> Identification:
     """The identification of what explains everything."""
-    keys = {canonical(c.members[0], box.formats, box.operands, shapes) for c in classes}
+    keys = {canonical(c.members[0], box.interface, shapes) for c in classes}
     runners_up = [
         (change, other)
         for change, other in neighbours(classes[0].members[0], family)
-        if canonical(other, box.formats, box.operands, shapes) not in keys
+        if canonical(other, box.interface, shapes) not in keys
     ]
     return _identification(
         box, family, shapes, "undecided" if separable and len(classes) > 1 else "identified",

@@ -2,22 +2,28 @@
 
 import dataclasses
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from mmaemu_jax.identify.calls import Shape
+from mmaemu_jax.identify.calls import Interface, Shape
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
 from mmaemu_jax.identify.plan import Plan, fingerprint
-from mmaemu_jax.identify.probes import Formats, chains_of
-
+from mmaemu_jax.identify.probes import Formats, chains_of, contrast
 
 _GRADUAL = {"subnormals": "gradual"}
 
 
+def losing_additions(interface: Interface) -> frozenset[str]:
+    """The ways to add (:attr:`Arithmetic.add`) that lose the small product of a triple."""
+    bits = {"f32": 24, "f32 toward zero": 24, "f64": 53}
+    widest = contrast(interface.formats, interface.out_dtype)
+    return frozenset(add for add, kept in bits.items() if widest > kept + 1)
+
+
 def canonical(
-    member: Member, formats: Formats, operands: Sequence[str], shapes: Sequence[Shape]
-) -> Hashable:
+    member: Member, interface: Interface, shapes: Sequence[Shape]
+) -> tuple[tuple, Arithmetic, Epilogue]:
     """Equal for two members only if no operands of these shapes can tell them apart.
 
     The arguments: plans that build the same tree of additions for these K are the same; a result
@@ -26,11 +32,21 @@ def canonical(
     the largest exponent that a zero or a subnormal can lend drops no bit of any product, it does
     not matter; a float64 or exact sum that never loses a bit has no order; rounding a float32 to
     float32 once more changes nothing.
+
+    One exception, which :func:`is_argued` tells: plans of float64 sums too wide for these formats
+    to show their order, and not wide enough to prove that there is none.
     """
     lengths = sorted({k for _, _, k in shapes})
-    step = _step(member, formats, lengths)
-    tree = () if step.add == "exact" else tuple(fingerprint(member.plan, k) for k in lengths)
-    return tree, step, _epilogue(member, step, operands)
+    step = _step(member, interface.formats, lengths)
+    hidden = step.add == "exact" or (step.add == "f64" and "f64" not in losing_additions(interface))
+    tree = () if hidden else tuple(fingerprint(member.plan, k) for k in lengths)
+    return tree, step, _epilogue(member, step, interface.operands)
+
+
+def is_argued(member: Member, interface: Interface, shapes: Sequence[Shape]) -> bool:
+    """Whether the members with this one's :func:`canonical` form are equal by argument."""
+    tree, step, _ = canonical(member, interface, shapes)
+    return bool(tree) or step.add == "exact"
 
 
 def _step(member: Member, formats: Formats, lengths: list[int]) -> Arithmetic:
@@ -72,6 +88,9 @@ def has_additions(plan: Plan, k: int) -> bool:
 def _epilogue(member: Member, step: Arithmetic, operands: Sequence[str]) -> Epilogue:
     epilogue = member.epilogue
     plain = not set(operands) & {"scale_a", "scale_b", "bias", "c"}
-    if plain and epilogue.via == "once" and step.add not in ("exact", "f64"):
+    narrow = plain and step.add not in ("exact", "f64")
+    if epilogue.via == "once" and (narrow or "scale_result" in operands):
         epilogue = dataclasses.replace(epilogue, via="float32")
+    if "c" in operands and (epilogue.c, epilogue.bias) == ("separate", "separate"):
+        epilogue = dataclasses.replace(epilogue, bias="fused")  # what it is added to is a float32
     return epilogue

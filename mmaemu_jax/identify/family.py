@@ -12,9 +12,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from mmaemu_jax.formats import format_of
+from mmaemu_jax.identify.calls import Interface
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
+from mmaemu_jax.identify.output import nan_bits
 from mmaemu_jax.identify.plan import Parts, Plan
-from mmaemu_jax.identify.probes import Formats, contrast
+from mmaemu_jax.identify.probes import contrast
 
 WHOLE = Parts()
 
@@ -23,24 +25,22 @@ BLOCKS = tuple((n, late) for n in (4, 8, 16, 32, 64, 0) for late in (False, True
 
 RESTARTS = (
     WHOLE,
-    *(Parts(0, size, residue=end) for size in (32, 64, 128, 256) for end in ("last", "first")),
+    *(Parts(0, size, residue=end) for size in (32, 64, 128, 256, 512) for end in ("last", "first")),
 )
 
-#: Tiles of 64 interleaved (R12), of 128 contiguous (R13), and finer contiguous ones.
-SPLITS = (
-    WHOLE,
-    *(
-        Parts(count, tile, interleaved, combine)
-        for count in range(2, 33)
-        for tile, interleaved, combine in (
-            (64, True, "serial"),
-            (64, True, "pairwise"),
-            (128, False, "serial"),
-            (32, False, "serial"),
-            (32, False, "halves"),
-        )
-    ),
-)
+
+def _splits(count: int) -> tuple[Parts, ...]:
+    """Tiles of 64 interleaved (R12), of 128 contiguous (R13), and finer contiguous ones."""
+    return (
+        Parts(count, 64, True),
+        Parts(count, 64, True, "pairwise"),
+        Parts(count, 128),
+        Parts(count, 32),
+        Parts(count, 32, combine="halves"),
+    )
+
+
+SPLITS = (WHOLE, *(split for count in range(2, 33) for split in _splits(count)))
 
 #: IEEE dots: side by side as SIMD lanes, or a tree over all elements.
 LANES = (
@@ -147,13 +147,13 @@ class Family:
 
 
 @functools.lru_cache(maxsize=64)
-def family_of(formats: Formats, out_dtype: np.dtype, operands: tuple[str, ...] = ()) -> Family:
+def family_of(interface: Interface) -> Family:
     """The family for GEMMs of these formats, output dtype and further operands.
 
     An alignment so wide that the output dtype cannot show what it loses is left out.
     """
-    widest = contrast(formats, out_dtype)
-    choices = _BLOCK_CHOICES | {"frac": tuple(f for f in FRACTIONS if f < widest)}
+    widest = contrast(interface.formats, interface.out_dtype)
+    choices = _BLOCK_CHOICES | {"frac": tuple(f for f in FRACTIONS if f < widest - 1)}
     steps = _combinations(Arithmetic, choices)
     late = [dataclasses.replace(s, add=a) for a in ("f32", "f32 toward zero") for s in steps]
     return Family(
@@ -169,13 +169,15 @@ def family_of(formats: Formats, out_dtype: np.dtype, operands: tuple[str, ...] =
         steps,
         tuple(late),
         _combinations(Arithmetic, _IEEE_CHOICES),
-        epilogues(out_dtype, operands),
+        epilogues(interface),
     )
 
 
-def epilogues(out_dtype: np.dtype, operands: tuple[str, ...]) -> tuple[Epilogue, ...]:
+def epilogues(interface: Interface) -> tuple[Epilogue, ...]:
     """The epilogues that an output dtype and further operands leave a choice of."""
-    choices: dict[str, tuple] = {"nan": ("canonical", "quiet", "x86")}
+    out_dtype, operands = interface.out_dtype, interface.operands
+    unsigned = {nan_bits(out_dtype, how): how for how in ("quiet", "canonical")}
+    choices: dict[str, tuple] = {"nan": (*unsigned.values(), "signed")}
     scaled = "scale_a" in operands and "scale_b" in operands
     narrow = out_dtype != np.float32
     if scaled:

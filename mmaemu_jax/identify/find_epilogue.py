@@ -7,9 +7,8 @@ import numpy as np
 from mmaemu_jax.identify.bits import f32
 from mmaemu_jax.identify.calls import BlackBox, Call, Shape
 from mmaemu_jax.identify.evaluate import Operands, accumulators
-from mmaemu_jax.identify.member import Arithmetic, Epilogue
+from mmaemu_jax.identify.member import Epilogue, Member
 from mmaemu_jax.identify.output import Extras, grid_of, output_bits
-from mmaemu_jax.identify.plan import Plan
 
 _CANDIDATES = 96
 _COMPARED = 40
@@ -17,15 +16,17 @@ _SEED = 4_242
 
 
 def ask_epilogue(
-    box: BlackBox, shape: Shape, epilogues: Sequence[Epilogue], number: int
+    box: BlackBox, shape: Shape, member: Member, epilogues: Sequence[Epilogue], number: int
 ) -> tuple[Call, list[Epilogue]] | None:
     """One call whose scales, bias and c split ``epilogues`` best, and those that explain it.
 
-    None if no candidate splits them. Every output is one product, which any member keeps exactly.
+    None if no candidate splits them. ``member`` has the accumulators; half of them are single
+    products, which have few bits, and half are sums of two.
     """
     rng = np.random.default_rng([_SEED, number])
-    a, b = _single_products(rng, box, shape)
-    acc = _accumulators(box, a, b).reshape(shape[:2])
+    a, b = _few_products(rng, box, shape)
+    operands = Operands.of(box.formats, a, b, False)
+    acc = accumulators(member.plan, (member.arithmetic,), operands)[0].reshape(shape[:2])
     rows, columns = (slice(0, min(_COMPARED, size)) for size in shape[:2])
     best, most = None, 1
     for _ in range(_CANDIDATES):
@@ -43,12 +44,6 @@ def ask_epilogue(
     return call, [e for e in epilogues if (_bits(acc, e, box, best) == seen).all()]
 
 
-def _accumulators(box: BlackBox, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The accumulators of single products, whatever the member."""
-    operands = Operands.of(box.formats, a, b, False)
-    return accumulators(Plan(1, True), (Arithmetic(),), operands)[0]
-
-
 def _bits(acc, epilogue: Epilogue, box: BlackBox, extras: Extras) -> np.ndarray:
     return output_bits(acc.reshape(-1), epilogue, box.out_dtype, extras, False)
 
@@ -62,17 +57,20 @@ def _cut(extras: Extras, rows: slice, columns: slice) -> Extras:
     return Extras(**values)
 
 
-def _single_products(rng, box: BlackBox, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Normal values of moderate exponent at the first position, zeros elsewhere."""
+def _few_products(rng, box: BlackBox, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Normal values of moderate exponent at the first position, in every other row of a smaller
+    ones at the second, zeros elsewhere."""
     m, n, k = shape
     matrices = []
     for fmt, rows in zip(box.formats, (m, n), strict=True):
         codes = np.zeros((rows, k), np.uint8)
         bits = fmt.mantissa_bits
-        e = rng.integers(max(fmt.emin, -3), 4, rows)
-        fraction = rng.integers(0, 1 << bits, rows)
-        codes[:, 0] = ((e + fmt.bias) << bits) | fraction | rng.integers(0, 2, rows) * 0x80
+        for column, (low, high) in enumerate(((-3, 4), (-6, -3))[:k]):
+            e = rng.integers(max(fmt.emin, low), high, rows)
+            fraction = rng.integers(0, 1 << bits, rows)
+            codes[:, column] = (e + fmt.bias) << bits | fraction | rng.integers(0, 2, rows) * 0x80
         matrices.append(codes)
+    matrices[0][::2, 1:] = 0
     return matrices[0], matrices[1]
 
 
@@ -81,17 +79,18 @@ def _draw(rng, box: BlackBox, shape: Shape, acc: np.ndarray) -> Extras:
     that nearly cancel what they are added to."""
     m, n, _ = shape
     grid = grid_of(box.out_dtype)
-    some = np.abs(acc[rng.integers(m), rng.integers(n)])
+    some = np.abs(acc[rng.integers(min(m, _COMPARED)), rng.integers(min(n, _COMPARED))])
     tie = 1 + (2 * int(rng.integers(1 << min(grid.bits, 22))) + 1) * 2.0 ** -(grid.bits + 1)
     scale_a = f32(np.array(rng.uniform(1, 2) * 2.0 ** rng.integers(-2, 3)))
-    scale_b = f32(np.array(tie * 2.0 ** rng.integers(0, 3) / (some * scale_a)))
     values: dict = {}
+    last = float(f32(np.array(rng.uniform(0.5, 2)))) if "scale_result" in box.operands else 1.0
+    scale_b = f32(np.array(tie * 2.0 ** rng.integers(0, 3) / (some * scale_a * last)))
     if "scale_a" in box.operands:
         values["scale_a"] = np.float32(scale_a)
     if "scale_b" in box.operands:
         values["scale_b"] = np.float32(scale_b)
     if "scale_result" in box.operands:
-        values["scale_result"] = np.float32(rng.uniform(0.5, 2))
+        values["scale_result"] = np.float32(last)
     alpha = np.prod([float(values.get(s, 1.0)) for s in ("scale_a", "scale_b")])
     y = acc * alpha
     if "bias" in box.operands:
@@ -101,7 +100,9 @@ def _draw(rng, box: BlackBox, shape: Shape, acc: np.ndarray) -> Extras:
     if "c" in box.operands:
         beta = f32(np.array(rng.uniform(0.5, 2)))
         values["beta"] = np.float32(beta)
-        values["c"] = _short(-y / beta * rng.choice([1.0, 1.0, 0.25], (m, n)), 23).astype(np.float32)
+        values["c"] = _short(-y / beta * rng.choice([1.0, 1.0, 0.25], (m, n)), 23).astype(
+            np.float32
+        )
     return Extras(**values)
 
 

@@ -12,7 +12,6 @@ from mmaemu_jax.identify.member import Epilogue
 from mmaemu_jax.identify.output import Extras, output_bits
 from mmaemu_jax.identify.plan import Plan, absorbed
 from mmaemu_jax.identify.probes import (
-    contrast,
     draw_triples,
     lowest_exponent,
     small_exponent,
@@ -28,18 +27,20 @@ class Plans:
     """Trees that explain every triple.
 
     ``lossless``: no triple lost anything, so additions may be too wide for the operands to show
-    any order; ``alive`` are the plans that explain this with narrow ones.
+    any order; ``alive`` are the plans that explain this with narrow ones. ``closest`` explains most
+    of the last call.
     """
 
     alive: tuple[Plan, ...]
     lossless: bool
+    closest: Plan
 
 
 def find_plans(box: BlackBox, family: Family, shape: Shape, alive: Plans | None, calls: int):
     """The plans of ``family`` (or of ``alive``) that explain up to ``calls`` calls at ``shape``."""
     k = shape[2]
     plans = list(alive.alive) if alive else [*family.plans, *family.ieee_plans]
-    lossless = alive.lossless if alive else True
+    lossless, closest = (alive.lossless, alive.closest) if alive else (True, plans[0])
     for number in range(calls):
         first = alive is None and number == 0
         triples = _choose(plans, k, min(shape[:2]), number, first) if plans or first else None
@@ -50,10 +51,12 @@ def find_plans(box: BlackBox, family: Family, shape: Shape, alive: Plans | None,
         predicted = _predicted_at_first(family, k, triples.tobytes()) if first else None
         if predicted is None:
             predicted = absorbed(plans, k, triples)
-        plans = [p for p, ok in zip(plans, (predicted == lost).all(1), strict=True) if ok]
+        right = (predicted == lost).sum(1)
+        closest = plans[int(right.argmax())]
+        plans = [p for p, ok in zip(plans, right == len(lost), strict=True) if ok]
         if not plans:
             break
-    return Plans(tuple(plans), lossless)
+    return Plans(tuple(plans), lossless, closest)
 
 
 @functools.lru_cache(maxsize=16)
@@ -107,10 +110,3 @@ def _ask(box: BlackBox, shape: Shape, triples: np.ndarray) -> np.ndarray:
     call = box.call("order of additions", shape, a, b, pairs=triples.shape[1])
     kept = output_bits(np.array([2.0 ** sum(small)]), Epilogue(), box.out_dtype, Extras(), True)
     return call.diagonal != kept
-
-
-def losing_additions(box: BlackBox) -> frozenset[str]:
-    """The ways to add (:attr:`Arithmetic.add`) that lose the small product of a triple."""
-    bits = {"f32": 24, "f32 toward zero": 24, "f64": 53}
-    widest = contrast(box.formats, box.out_dtype)
-    return frozenset(add for add, kept in bits.items() if widest > kept + 1)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from mmaemu_jax.identify.calls import BlackBox, Call, Shape
+from mmaemu_jax.identify.calls import BlackBox, Call, Interface, Shape
 from mmaemu_jax.identify.evaluate import Operands, accumulators
 from mmaemu_jax.identify.find_plan import separating_columns
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
-from mmaemu_jax.identify.output import output_bits
+from mmaemu_jax.identify.output import Extras, output_bits
 from mmaemu_jax.identify.plan import Plan
 from mmaemu_jax.identify.probes import Sparse, cells_of, draw_steps
 
@@ -59,10 +59,25 @@ def _explain(plan, pairs, box, operands: Operands, call: Call, rows: slice):
     for group in by_kind(every):
         acc = accumulators(plan, group, some)
         for rounding, wanted in by_rounding.items():
-            bits = output_bits(acc, rounding, box.out_dtype, call.extras, True)
+            bits = output_bits(acc, rounding, box.out_dtype, Extras(), True)
             right = (bits == seen).all(1)
-            found += [(s, rounding) for s, ok in zip(group, right, strict=True) if ok & (s in wanted)]
+            alive = [s for s, ok in zip(group, right, strict=True) if ok]
+            found += [(s, rounding) for s in alive if s in wanted]
     return found
+
+
+def closest_step(
+    plan: Plan, steps: Sequence[Arithmetic], box: BlackBox, operands: Operands, call: Call
+) -> Member:
+    """Of these steps the one that gets most of ``call``'s designed outputs right."""
+    best, most = Member(plan, steps[0]), -1
+    for group in by_kind(steps):
+        acc = accumulators(plan, group, operands)
+        bits = output_bits(acc, Epilogue(), box.out_dtype, Extras(), True)
+        right = (bits == call.diagonal).sum(1)
+        if right.max() > most:
+            best, most = Member(plan, group[int(right.argmax())]), int(right.max())
+    return best
 
 
 def designed(box: BlackBox, call: Call) -> Operands:
@@ -70,11 +85,12 @@ def designed(box: BlackBox, call: Call) -> Operands:
     return Operands.of(box.formats, call.a[: call.pairs], call.b[: call.pairs], True)
 
 
-def predictions(members: Sequence[Member], box: BlackBox, probes: Sparse, shape: Shape):
+def predictions(
+    members: Sequence[Member], interface: Interface, probes: Sparse, shape: Shape
+) -> np.ndarray:
     """Output bits [members, probes]."""
-    operands = probes.operands(box.formats, shape[2])
-    extras = box.neutral((len(probes), len(probes), shape[2]))
-    bits = np.empty((len(members), len(probes)), f"u{box.out_dtype.itemsize}")
+    operands = probes.operands(interface.formats, shape[2])
+    bits = np.empty((len(members), len(probes)), f"u{interface.out_dtype.itemsize}")
     index = {m: i for i, m in enumerate(members)}
     for plan, same in itertools.groupby(sorted(members, key=lambda m: repr(m.plan)), _plan):
         own = list(same)
@@ -82,7 +98,7 @@ def predictions(members: Sequence[Member], box: BlackBox, probes: Sparse, shape:
             acc = dict(zip(group, accumulators(plan, group, operands), strict=True))
             for member in (m for m in own if m.arithmetic in acc):
                 bits[index[member]] = output_bits(
-                    acc[member.arithmetic], member.epilogue, box.out_dtype, extras, True
+                    acc[member.arithmetic], member.epilogue, interface.out_dtype, Extras(), True
                 )
     return bits
 
@@ -103,12 +119,12 @@ def separating_probes(
     """Designed pairs about which ``members`` disagree; None if ``tries`` pools show none."""
     count = min(shape[:2])
     for _ in range(tries):
-        plan = members[rng.integers(len(members))].plan
+        plan = members[int(rng.integers(len(members)))].plan
         pool = draw_steps(rng, box.formats, cells_of(plan, shape[2], rng), POOL)
         some = members
         if len(members) > _MAX_COMPARED:
-            some = [members[i] for i in rng.choice(len(members), _MAX_COMPARED, replace=False)]
-        chosen = separating_columns(predictions(some, box, pool, shape), count)
+            some = [members[int(i)] for i in rng.choice(len(members), _MAX_COMPARED, replace=False)]
+        chosen = separating_columns(predictions(some, box.interface, pool, shape), count)
         if len(chosen):
             return pool[chosen]
     return None

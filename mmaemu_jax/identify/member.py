@@ -55,7 +55,7 @@ class Epilogue:
             ("once"), or by way of "bfloat16" or "float16".
         rounding: of the last step to an output narrower than float32.
         overflow: beyond an FP8 output: "saturate" (R18) or "ieee" (Inf, or NaN without one).
-        nan: the bits of a NaN: "canonical" (R19), "quiet", or what "x86" computes.
+        nan: the bits of a NaN: "canonical" (R19), "quiet", or quiet and "signed" as x86 does.
     """
 
     scales: Literal["alpha", "a then b", "b then a", "once", "after rounding"] = "alpha"
@@ -64,7 +64,7 @@ class Epilogue:
     via: Literal["float32", "once", "bfloat16", "float16"] = "float32"
     rounding: Literal["nearest", "truncate"] = "nearest"
     overflow: Literal["saturate", "ieee"] = "saturate"
-    nan: Literal["canonical", "quiet", "x86"] = "canonical"
+    nan: Literal["canonical", "quiet", "signed"] = "canonical"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,9 +85,7 @@ class Member:
         plan = dict(values["plan"])
         for level in ("split", "restart", "lanes"):
             plan[level] = Parts(**plan[level])
-        return cls(
-            Plan(**plan), Arithmetic(**values["arithmetic"]), Epilogue(**values["epilogue"])
-        )
+        return cls(Plan(**plan), Arithmetic(**values["arithmetic"]), Epilogue(**values["epilogue"]))
 
     def __str__(self) -> str:
         plan, epilogue = self.plan, self.epilogue

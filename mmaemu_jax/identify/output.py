@@ -45,13 +45,15 @@ def grid_of(dtype: np.dtype) -> Rounding:
     return Rounding(int(info.nmant), int(info.minexp), float(info.max))
 
 
-def _nan_bits(dtype: np.dtype, how: str) -> int:
+def nan_bits(dtype: np.dtype, how: str) -> int:
+    """The bits of a positive NaN by :attr:`Epilogue.nan`."""
     if how == "canonical":
         return CANONICAL_NAN[dtype]
-    quiet = int(np.array(np.nan, dtype).view(f"u{dtype.itemsize}")) & (
-        (1 << (8 * dtype.itemsize - 1)) - 1
-    )
-    return quiet | (1 << (8 * dtype.itemsize - 1) if how == "x86" else 0)
+    return int(np.array(np.nan, dtype).view(f"u{dtype.itemsize}")) & ~_sign_bit(dtype)
+
+
+def _sign_bit(dtype: np.dtype) -> int:
+    return 1 << (8 * dtype.itemsize - 1)
 
 
 def output_bits(
@@ -98,7 +100,7 @@ def _scaled(acc, epilogue: Epilogue, out_dtype, extras: Extras, paired: bool) ->
     if extras.c is not None:
         beta = 1.0 if extras.beta is None else float(extras.beta)
         c = _per_output(extras.c, acc.shape[-1], paired) * beta
-        exact = odd(*two_sum(exact, c)) if epilogue.c == "fused" else f32(exact) + f32(c)
+        exact = odd(*two_sum(exact, c)) if epilogue.c == "fused" else f32(f32(exact) + f32(c))
     if extras.bias is not None:
         bias = _per_output(extras.bias, acc.shape[-1], paired)
         if epilogue.bias == "fused":
@@ -132,5 +134,6 @@ def _fit(y: np.ndarray, dtype: np.dtype, epilogue: Epilogue | None = None) -> np
 def _convert(y: np.ndarray, epilogue: Epilogue, out_dtype: np.dtype) -> np.ndarray:
     y = _round(y, epilogue, out_dtype)
     bits = y.astype(out_dtype).view(f"u{out_dtype.itemsize}")
-    nan = bits.dtype.type(_nan_bits(out_dtype, epilogue.nan))
-    return np.where(np.isnan(y), nan, bits)
+    nan = bits.dtype.type(nan_bits(out_dtype, epilogue.nan))
+    signed = np.where(np.signbit(y), bits.dtype.type(_sign_bit(out_dtype)), bits.dtype.type(0))
+    return np.where(np.isnan(y), nan | signed if epilogue.nan == "signed" else nan, bits)

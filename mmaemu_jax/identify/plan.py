@@ -59,7 +59,8 @@ class Parts:
         tile = p // self.tile
         if self.interleaved:
             return tile % self.count, tile // self.count * self.tile + p % self.tile
-        per = -(-(-(-length // self.tile)) // self.count)
+        tiles = -(-length // self.tile)
+        per = -(-tiles // self.count)
         part = tile // per
         return part, p - part * per * self.tile
 
@@ -141,11 +142,11 @@ def absorbed(plans: Sequence[Plan], k: int, triples: np.ndarray) -> np.ndarray:
         bool [plans, T].
     """
     lost = np.empty((len(plans), triples.shape[1]), bool)
-    levels = None
+    reached: dict = {}
     for row, plan in enumerate(plans):
-        if plan.levels != levels:
-            levels = plan.levels
-            decided, open_, own = _descend(levels, k, triples)
+        if plan.levels not in reached:
+            reached = {plan.levels: _descend(plan.levels, k, triples)}
+        decided, open_, own = reached[plan.levels]
         block = own // plan.block if plan.block else np.zeros_like(own)
         inside = block[2] <= np.maximum(block[0], block[1])
         if plan.late:

@@ -94,9 +94,10 @@ def draw_triples(rng: np.random.Generator, count: int, k: int) -> np.ndarray:
         x = np.where(rng.random(n) < 0.6, boundary, rng.integers(0, k, n))
 
         def away(n=n):
-            return (2.0 ** rng.uniform(0, np.log2(max(2, k / 2)), n)).astype(np.int64)
+            distance = (2.0 ** rng.uniform(0, np.log2(max(2, k / 2)), n)).astype(np.int64)
+            return distance * rng.choice([-1, 1], n)
 
-        triple = np.stack([x, x + away() * rng.choice([-1, 1], n), x + away() * rng.choice([-1, 1], n)])
+        triple = np.stack([x, x + away(), x + away()])
         triple = rng.permuted(triple, axis=0)
         p, q, r = triple
         ok = (p != q) & (p != r) & (q != r) & (triple >= 0).all(0) & (triple < k).all(0)

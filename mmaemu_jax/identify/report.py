@@ -14,15 +14,18 @@ _LISTED = 24
 
 @dataclasses.dataclass(frozen=True)
 class EquivalenceClass:
-    """Members that are the same computation for every input of the allowed shapes, by argument.
+    """Members that no input of the allowed shapes tells apart.
 
     Attributes:
         members: some of them, the plainest first.
         count: how many there are.
+        argued: they are the same computation by argument; else they are float64 sums of which
+            these formats can hardly show the order.
     """
 
     members: tuple[Member, ...]
     count: int
+    argued: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Identification:
         )
         v["shapes"] = tuple(tuple(s) for s in v["shapes"])
         v["classes"] = tuple(
-            EquivalenceClass(tuple(map(Member.from_dict, c["members"])), c["count"])
+            EquivalenceClass(tuple(map(Member.from_dict, c["members"])), c["count"], c["argued"])
             for c in v["classes"]
         )
         v["witnesses"] = tuple(
@@ -116,7 +119,8 @@ class Identification:
             if number == _LISTED:
                 lines.append(f"  and {len(self.classes) - number} classes more")
                 break
-            more = f" (and {each.count - 1} equal by argument)" if each.count > 1 else ""
+            why = "equal by argument" if each.argued else "in another order, too wide to show it"
+            more = f" (and {each.count - 1} {why})" if each.count > 1 else ""
             lines.append(f"  {'or ' if number else ''}{each.members[0]}{more}")
         if len(self.classes) > 1 and self.verdict == "identified":
             lines.append(f"  no operands that tell these apart were found among {self.tried}")
@@ -125,7 +129,11 @@ class Identification:
 
 
 def _example(values: dict) -> Counterexample:
-    return Counterexample(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    return Counterexample(
+        seen=values["seen"],
+        expected=values["expected"],
+        **{name: tuple(values[name]) for name in ("shape", "positions", "a", "b")},
+    )
 
 
 def _short(example: Counterexample) -> str:

@@ -10,12 +10,14 @@ from mmaemu_jax.identify import conclude
 from mmaemu_jax.identify.arguments import checked
 from mmaemu_jax.identify.calls import BlackBox, Shape
 from mmaemu_jax.identify.check import mismatches
+from mmaemu_jax.identify.equivalence import losing_additions
 from mmaemu_jax.identify.family import Family, family_of
 from mmaemu_jax.identify.find_epilogue import ask_epilogue
-from mmaemu_jax.identify.find_plan import Plans, find_plans, losing_additions
+from mmaemu_jax.identify.find_plan import Plans, find_plans
 from mmaemu_jax.identify.find_steps import (
     POOL,
     ask_steps,
+    closest_step,
     designed,
     explaining,
     predictions,
@@ -70,10 +72,8 @@ def identify(
             another dtype or shape.
     """
     setting = checked(formats, out_dtype, shapes, budget, operands, b_layout)
-    box = BlackBox(
-        gemm, setting.formats, setting.out_dtype, setting.b_layout, budget, setting.operands
-    )
-    family = family_of(setting.formats, setting.out_dtype, setting.operands)
+    box = BlackBox(gemm, setting.interface, setting.b_layout, budget)
+    family = family_of(setting.interface)
     return _Search(box, family, setting.shapes, progress or (lambda line: None)).run()
 
 
@@ -112,13 +112,14 @@ class _Search:
     # -------------------------------------------------------------------------------- the stages
 
     def _plans(self) -> Plans:
-        """Half of the budget at most goes to the tree, one call of it to each further shape."""
+        """A third of the budget at most goes to the tree, and a call to each further shape."""
         others = [s for s in self.shapes if s != self.main and s[2] != self.main[2]]
-        spare = 2 + len(others)
-        alive = find_plans(self.box, self.family, self.main, None, max(1, self.box.left // 2 - spare + 2))
+        alive = find_plans(self.box, self.family, self.main, None, max(1, self.box.left // 3))
         for shape in others:
             if self.box.left > 4:
                 alive = find_plans(self.box, self.family, shape, alive, 1)
+        step = Arithmetic() if alive.closest.block == 1 else Arithmetic(13, frac_out=13)
+        self.nearest = Member(alive.closest, step)
         return alive
 
     def _steps(self, plans: Plans) -> list[Member]:
@@ -133,6 +134,8 @@ class _Search:
         members = []
         for plan, steps in groups:
             members += explaining(plan, steps, self._roundings(), self.box, operands, call)
+        if not members:
+            self.nearest = closest_step(*groups[0], self.box, operands, call)
         return members
 
     def _groups(self, plans: Plans) -> list[tuple[Plan, list[Arithmetic]]]:
@@ -144,7 +147,7 @@ class _Search:
                 first, _ = groups.setdefault((kind, tree), (plan, steps))
                 self.aliases.setdefault(first, []).append(plan)
 
-        losing = losing_additions(self.box)
+        losing = losing_additions(self.box.interface)
         for plan in plans.alive:
             kind = "ieee" if plan.block == 1 else "late" if plan.late else "early"
             steps = self.family.steps(plan)
@@ -159,13 +162,7 @@ class _Search:
 
     def _roundings(self) -> list[Epilogue]:
         """The epilogues that differ where scales are 1 and there is no NaN."""
-        default = Epilogue()
-        keep = ("via", "rounding", "overflow")
-        plain = {
-            dataclasses.replace(default, **{name: getattr(e, name) for name in keep}): None
-            for e in self.family.epilogues
-        }
-        return list(plain)
+        return list(dict.fromkeys(map(_neutral, self.family.epilogues)))
 
     def _separate(self, members: list[Member]) -> tuple[list[Member], bool]:
         """Asks on until no pool of probes splits the members; whether one still would."""
@@ -180,38 +177,33 @@ class _Search:
                 return members, True
             call = ask_steps(self.box, shape, probes)
             seen = call.diagonal
-            right = (predictions(members, self.box, probes, shape) == seen).all(1)
+            right = (predictions(members, self.box.interface, probes, shape) == seen).all(1)
             members = [m for m, ok in zip(members, right, strict=True) if ok]
             self.say(f"{len(members)} members explain every step")
         return members, False
 
     def _epilogues(self, members: list[Member]) -> list[Member]:
         """Every epilogue that agrees with the roundings found and explains awkward scales."""
-        keep = ("via", "rounding", "overflow")
-        known = {tuple(getattr(m.epilogue, name) for name in keep) for m in members}
-        alive = [
-            e for e in self.family.epilogues if tuple(getattr(e, n) for n in keep) in known
-        ]
-        alive = self._by_scales(alive)
-        if alive and self.box.left > len(self.shapes):
+        known = {m.epilogue for m in members}
+        alive = [e for e in self.family.epilogues if _neutral(e) in known]
+        if self.box.left > len(self.shapes):
             alive = self._by_nan(alive)
+        alive = self._by_scales(members[0], alive)
         return [
             dataclasses.replace(m, epilogue=e)
             for m in members
             for e in alive
-            if all(getattr(m.epilogue, n) == getattr(e, n) for n in keep)
+            if _neutral(e) == m.epilogue
         ]
 
-    def _by_scales(self, alive: list[Epilogue]) -> list[Epilogue]:
-        one_nan = list(dict.fromkeys(dataclasses.replace(e, nan="canonical") for e in alive))
+    def _by_scales(self, member: Member, alive: list[Epilogue]) -> list[Epilogue]:
         number = 0
-        while len(one_nan) > 1 and self.box.left > len(self.shapes) + 1:
-            asked = ask_epilogue(self.box, self.main, one_nan, number)
+        while len(alive) > 1 and self.box.left > len(self.shapes):
+            asked = ask_epilogue(self.box, self.main, member, alive, number)
             if asked is None:
                 break
-            number, one_nan = number + 1, asked[1]
-        kept = set(one_nan)
-        return [e for e in alive if dataclasses.replace(e, nan="canonical") in kept]
+            number, alive = number + 1, asked[1]
+        return alive
 
     def _by_nan(self, alive: list[Epilogue]) -> list[Epilogue]:
         a, b = special(self.box.formats, self.main)
@@ -236,3 +228,19 @@ class _Search:
 
     def _outside(self, why: str, nearest: Member | None = None) -> Identification:
         return conclude.outside(self.box, self.family, self.shapes, why, nearest or self.nearest)
+
+
+def _neutral(epilogue: Epilogue) -> Epilogue:
+    """The plainest epilogue with the same bits where scales are 1, bias and c 0, without NaN.
+
+    What comes after a rounding to the output turns its -0 into +0 (R17). A NaN can still come from
+    an overflow.
+    """
+    late = "after rounding" in (epilogue.scales, epilogue.bias)
+    return Epilogue(
+        scales="after rounding" if late else "alpha",
+        via=epilogue.via,
+        rounding=epilogue.rounding,
+        overflow=epilogue.overflow,
+        nan=epilogue.nan if epilogue.overflow == "ieee" else "canonical",
+    )
