@@ -56,7 +56,8 @@ bool simd_kernels_run(int nfma, int frac, int frac_out, int min_exp, bool late_c
   return mmaemu::cpu::runs_in_fp32(model, 16) || mmaemu::cpu::runs_in_fp32(model, 32);
 }
 
-using Bits = nb::ndarray<nb::device::cpu, nb::c_contig>;
+using Bits = nb::ndarray<nb::device::cpu, nb::c_contig, nb::ro>;
+using WritableBits = nb::ndarray<nb::device::cpu, nb::c_contig>;
 
 ffi::DataType data_type(const std::string& name) {
   if (name == "float8_e4m3fn") return ffi::DataType::F8E4M3FN;
@@ -70,7 +71,8 @@ ffi::DataType data_type(const std::string& name) {
 // A numpy array of bit patterns, described as XLA describes its buffers.
 class HostBuffer {
  public:
-  HostBuffer(const Bits& bits, const std::string& dtype) {
+  template <typename Array>  // of operands the kernels only read, whatever the type says
+  HostBuffer(const Array& bits, const std::string& dtype) {
     for (size_t i = 0; i < bits.ndim(); ++i) dims_.push_back(bits.shape(i));
     const ffi::DataType type = data_type(dtype);
     if (bits.itemsize() != ffi::ByteWidth(type)) {
@@ -78,7 +80,7 @@ class HostBuffer {
     }
     buffer_.struct_size = XLA_FFI_Buffer_STRUCT_SIZE;
     buffer_.dtype = static_cast<XLA_FFI_DataType>(type);
-    buffer_.data = bits.data();
+    buffer_.data = const_cast<void*>(static_cast<const void*>(bits.data()));
     buffer_.rank = static_cast<int64_t>(dims_.size());
     buffer_.dims = dims_.data();
   }
@@ -94,10 +96,10 @@ class HostBuffer {
 
 // One GEMM on numpy arrays, without XLA's runtime. `operands` are (bits, dtype name) in the order
 // of gemm_call.h; `out` takes the result's bits.
-void host_gemm(nb::list operands, Bits out, const std::string& out_dtype, std::array<int, 4> model,
-               bool late_c, std::array<int64_t, 3> plan, bool interleaved, bool pairwise,
-               const std::string& b_layout, const std::string& kernel, bool has_scale_result,
-               bool has_c, int64_t threads) {
+void host_gemm(nb::list operands, WritableBits out, const std::string& out_dtype,
+               std::array<int, 4> model, bool late_c, std::array<int64_t, 3> plan, bool interleaved,
+               bool pairwise, const std::string& b_layout, const std::string& kernel,
+               bool has_scale_result, bool has_c, int64_t threads) {
   if (operands.size() < 4) throw std::invalid_argument("mmaemu_jax: a GEMM has four operands");
   std::vector<std::unique_ptr<HostBuffer>> buffers;
   std::vector<ffi::AnyBuffer> views;

@@ -174,7 +174,7 @@ def _changes(member: Member, interface: Interface) -> Sequence[tuple[str, Member
     for split in SPLITS:
         other = dataclasses.replace(member, plan=_split(member.plan, split))
         if other not in seen:
-            changes.append((str(other).split(", IEEE")[0].split(", blocks")[0], other))
+            changes.append((other.words()[0], other))
     return changes
 
 

@@ -159,7 +159,7 @@ def _near_splits(split: Parts) -> list[Parts]:
 
 
 def _described(member: Member, other: Member) -> tuple[str, Member]:
-    own, theirs = str(member).split(", "), str(other).split(", ")
+    own, theirs = member.words(), other.words()
     gained = ", ".join(w for w in theirs if w not in own)
     return gained or "without " + ", ".join(w for w in own if w not in theirs), other
 

@@ -12,12 +12,14 @@ from mmaemu_jax.identify.find_plan import separating_columns
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
 from mmaemu_jax.identify.output import Extras, output_bits
 from mmaemu_jax.identify.plan import Plan
-from mmaemu_jax.identify.probes import Sparse, cells_of, draw_steps
+from mmaemu_jax.identify.probes import Sparse, cells_of, dense, draw_steps
 
 POOL = 384
 #: Rows by which most hypotheses fall, before the others are looked at.
 _FIRST_ROWS = 12
 _MAX_COMPARED = 240
+#: Full rows that are tried where no designed probe separates.
+_FULL_ROWS = 60
 
 
 def by_kind(steps: Iterable[Arithmetic]) -> list[list[Arithmetic]]:
@@ -118,13 +120,18 @@ def separating_probes(
 ) -> Sparse | None:
     """Designed pairs about which ``members`` disagree; None if ``tries`` pools show none."""
     count = min(shape[:2])
+    some = members
+    if len(members) > _MAX_COMPARED:
+        some = [members[int(i)] for i in rng.choice(len(members), _MAX_COMPARED, replace=False)]
     for _ in range(tries):
         plan = members[int(rng.integers(len(members)))].plan
         pool = draw_steps(rng, box.formats, cells_of(plan, shape[2], rng), POOL)
-        some = members
-        if len(members) > _MAX_COMPARED:
-            some = [members[int(i)] for i in rng.choice(len(members), _MAX_COMPARED, replace=False)]
         chosen = separating_columns(predictions(some, box.interface, pool, shape), count)
         if len(chosen):
             return pool[chosen]
-    return None
+    if len(members) > _MAX_COMPARED:
+        return None
+    a, b = dense(rng, box.formats, (_FULL_ROWS, _FULL_ROWS, shape[2]))
+    full = Sparse(a, b, np.arange(shape[2]))
+    chosen = separating_columns(predictions(some, box.interface, full, shape), count)
+    return full[chosen] if len(chosen) else None

@@ -88,6 +88,10 @@ class Member:
         return cls(Plan(**plan), Arithmetic(**values["arithmetic"]), Epilogue(**values["epilogue"]))
 
     def __str__(self) -> str:
+        return ", ".join(self.words())
+
+    def words(self) -> list[str]:
+        """The choices that differ from the plainest, one by one."""
         plan, epilogue = self.plan, self.epilogue
         words = [*_plan_words(plan), *_arithmetic_words(plan, self.arithmetic)]
         default = Epilogue()
@@ -96,7 +100,7 @@ class Member:
             for field in dataclasses.fields(epilogue)
             if getattr(epilogue, field.name) != getattr(default, field.name)
         ]
-        return ", ".join(words)
+        return words
 
 
 def _plan_words(plan: Plan) -> list[str]:

@@ -132,7 +132,7 @@ def _example(values: dict) -> Counterexample:
     return Counterexample(
         seen=values["seen"],
         expected=values["expected"],
-        **{name: tuple(values[name]) for name in ("shape", "positions", "a", "b")},
+        **{name: tuple(values[name]) for name in ("shape", "output", "positions", "a", "b")},
     )
 
 
@@ -146,7 +146,7 @@ def _short(example: Counterexample) -> str:
 
 def _example_lines(example: Counterexample) -> list[str]:
     return [
-        f"smallest counterexample, of shape {example.shape}:",
+        f"smallest counterexample, output {example.output} of shape {example.shape}:",
         *(
             f"  k = {k}: a code {a:#04x}, b code {b:#04x}"
             for k, a, b in zip(example.positions[:16], example.a, example.b, strict=False)

@@ -14,7 +14,8 @@ class Counterexample:
     """One dot product: where both factors are nonzero, and what came out.
 
     Attributes:
-        shape: the GEMM's (M, N, K); all other rows and columns do not matter.
+        shape: the GEMM's (M, N, K).
+        output: (row, column); no other row of a or column of b should matter.
         positions: the k of the nonzero products.
         a, b: their codes.
         seen: the black box's output bits.
@@ -22,6 +23,7 @@ class Counterexample:
     """
 
     shape: tuple[int, int, int]
+    output: tuple[int, int]
     positions: tuple[int, ...]
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -50,6 +52,7 @@ def of_output(box: BlackBox, member: Member, call: Call, row: int, column: int) 
     expected = member_bits(member, box, call, np.array([row]), np.array([column]))
     return Counterexample(
         call.shape,
+        (row, column),
         tuple(positions.tolist()),
         tuple(a[positions].tolist()),
         tuple(b[positions].tolist()),
