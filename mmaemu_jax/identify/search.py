@@ -162,7 +162,27 @@ class _Search:
 
     def _roundings(self) -> list[Epilogue]:
         """The epilogues that differ where scales are 1 and there is no NaN."""
-        return list(dict.fromkeys(map(_neutral, self.family.epilogues)))
+        return list(dict.fromkeys(map(self._neutral, self.family.epilogues)))
+
+    def _neutral(self, epilogue: Epilogue) -> Epilogue:
+        """The plainest epilogue with the same bits where scales are 1, bias and c 0, without NaN.
+
+        What comes after a rounding to the output turns its -0 into +0 (R17); a step of its own for
+        a scale, the bias or c leaves a float32; a NaN can still come from an overflow.
+        """
+        late = "after rounding" in (epilogue.scales, epilogue.bias)
+        stepwise = (
+            "separate" in (epilogue.bias, epilogue.c)
+            or epilogue.scales in ("a then b", "b then a")
+            or "scale_result" in self.box.operands
+        )
+        return Epilogue(
+            scales="after rounding" if late else "alpha",
+            via="float32" if stepwise and epilogue.via == "once" else epilogue.via,
+            rounding=epilogue.rounding,
+            overflow=epilogue.overflow,
+            nan=epilogue.nan if epilogue.overflow == "ieee" else "canonical",
+        )
 
     def _separate(self, members: list[Member]) -> tuple[list[Member], bool]:
         """Asks on until no pool of probes splits the members; whether one still would."""
@@ -185,7 +205,7 @@ class _Search:
     def _epilogues(self, members: list[Member]) -> list[Member]:
         """Every epilogue that agrees with the roundings found and explains awkward scales."""
         known = {m.epilogue for m in members}
-        alive = [e for e in self.family.epilogues if _neutral(e) in known]
+        alive = [e for e in self.family.epilogues if self._neutral(e) in known]
         if self.box.left > len(self.shapes):
             alive = self._by_nan(alive)
         alive = self._by_scales(members[0], alive)
@@ -193,7 +213,7 @@ class _Search:
             dataclasses.replace(m, epilogue=e)
             for m in members
             for e in alive
-            if _neutral(e) == m.epilogue
+            if self._neutral(e) == m.epilogue
         ]
 
     def _by_scales(self, member: Member, alive: list[Epilogue]) -> list[Epilogue]:
@@ -228,19 +248,3 @@ class _Search:
 
     def _outside(self, why: str, nearest: Member | None = None) -> Identification:
         return conclude.outside(self.box, self.family, self.shapes, why, nearest or self.nearest)
-
-
-def _neutral(epilogue: Epilogue) -> Epilogue:
-    """The plainest epilogue with the same bits where scales are 1, bias and c 0, without NaN.
-
-    What comes after a rounding to the output turns its -0 into +0 (R17). A NaN can still come from
-    an overflow.
-    """
-    late = "after rounding" in (epilogue.scales, epilogue.bias)
-    return Epilogue(
-        scales="after rounding" if late else "alpha",
-        via=epilogue.via,
-        rounding=epilogue.rounding,
-        overflow=epilogue.overflow,
-        nan=epilogue.nan if epilogue.overflow == "ieee" else "canonical",
-    )
