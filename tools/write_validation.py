@@ -35,8 +35,8 @@ reference computes each call with others of its kind in one program, and of the 
 AGREEMENT = """\
 Every implementation against the portable kernel, on adversarial operands, bit for bit. A cell is an
 instruction model, an accumulation plan and a pair of formats; a result is one output dtype of it,
-with or without scale_result. The reference and the exact fractions take a share of the cells, since
-they need seconds for one."""
+with or without scale_result. In runs without `-k`, the reference and the exact fractions take a
+share of the cells; they need seconds for one."""
 
 
 def read_runs(folder: pathlib.Path = RUNS) -> dict[str, dict]:
