@@ -215,9 +215,7 @@ DIFFERENCES = dict(
     [
         product("without restart every 128", plan={"restart": Parts()}),
         product("restart every 64", plan={"restart": Parts(0, 64)}),
-        product(
-            "split-K 3 (interleaved tiles of 64, serial)", plan={"split": Parts(3, 64, True)}
-        ),
+        product("split-K 3 (interleaved tiles of 64, serial)", plan={"split": Parts(3, 64, True)}),
         product("14 bits truncate", arithmetic={"frac": 14}),
         product("via once", epilogue={"via": "once"}),
         product("scales a then b", epilogue={"scales": "a then b"}),
