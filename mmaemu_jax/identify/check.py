@@ -37,12 +37,21 @@ def mismatches(member: Member, box: BlackBox, call: Call) -> np.ndarray:
     if call.pairs:
         index = np.arange(call.pairs)
         bits = member_bits(member, box, call, index, index, paired=True)
-        wrong = np.flatnonzero(bits != call.diagonal)
+        wrong = np.flatnonzero(differs(bits, call.diagonal, member, box.out_dtype))
         if len(wrong):
             return np.stack([wrong, wrong], axis=1)
     rows, columns = compared(call)
     bits = member_bits(member, box, call, rows, columns).reshape(len(rows), len(columns))
-    return np.argwhere(bits != call.bits[np.ix_(rows, columns)])
+    return np.argwhere(differs(bits, call.bits[np.ix_(rows, columns)], member, box.out_dtype))
+
+
+def differs(bits: np.ndarray, seen: np.ndarray, member: Member, dtype: np.dtype) -> np.ndarray:
+    """Where a member's bits are not those seen; any NaN will do for one with "other" NaN bits."""
+    wrong = bits != seen
+    if member.epilogue.nan == "other":
+        values, others = (np.ascontiguousarray(x).view(dtype) for x in (bits, seen))
+        wrong &= ~(np.isnan(values) & np.isnan(others))
+    return wrong
 
 
 def cut(extras: Extras, rows: np.ndarray, columns: np.ndarray) -> Extras:

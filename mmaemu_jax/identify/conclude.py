@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mmaemu_jax.identify.calls import BlackBox, Call, Shape
-from mmaemu_jax.identify.check import compared, member_bits, mismatches
+from mmaemu_jax.identify.check import compared, differs, member_bits, mismatches
 from mmaemu_jax.identify.equivalence import canonical, is_argued
 from mmaemu_jax.identify.family import BLOCKS, LANES, RESTARTS, WHOLE, Family
 from mmaemu_jax.identify.member import Member
@@ -58,6 +58,12 @@ def found(
         box, family, shapes, "undecided" if separable and len(classes) > 1 else "identified",
         classes=tuple(classes), witnesses=_witnesses(box, runners_up), tried=tried,
     )  # fmt: skip
+
+
+def undecided(box: BlackBox, family: Family, shapes: Sequence[Shape], trees: int) -> Identification:
+    """Too few questions could be asked to tell the trees apart."""
+    why = f"{trees} orders of additions are left: a call asks min(M, N) questions; allow more"
+    return _identification(box, family, shapes, "undecided", why=why)
 
 
 def outside(
@@ -170,7 +176,7 @@ def _against(box: BlackBox, other: Member) -> Counterexample | None:
         for start in range(0, call.pairs, _ROWS):
             index = np.arange(start, min(start + _ROWS, call.pairs))
             bits = member_bits(other, box, call, index, index, paired=True)
-            wrong = np.flatnonzero(bits != call.diagonal[index])
+            wrong = np.flatnonzero(differs(bits, call.diagonal[index], other, box.out_dtype))
             if len(wrong):
                 row = int(index[wrong[0]])
                 return of_output(box, other, call, row, row)
@@ -183,7 +189,8 @@ def _against(box: BlackBox, other: Member) -> Counterexample | None:
 def _in_rows(box: BlackBox, other: Member, call: Call) -> Counterexample | None:
     rows, columns = (x[:_ROWS] for x in compared(call))
     bits = member_bits(other, box, call, rows, columns).reshape(len(rows), -1)
-    wrong = np.argwhere(bits != call.bits[np.ix_(rows, columns)])
+    seen = call.bits[np.ix_(rows, columns)]
+    wrong = np.argwhere(differs(bits, seen, other, box.out_dtype))
     if len(wrong):
         return of_output(box, other, call, *map(int, wrong[0]))
     wrong = mismatches(other, box, call)

@@ -55,7 +55,8 @@ class Epilogue:
             ("once"), or by way of "bfloat16" or "float16".
         rounding: of the last step to an output narrower than float32.
         overflow: beyond an FP8 output: "saturate" (R18) or "ieee" (Inf, or NaN without one).
-        nan: the bits of a NaN: "canonical" (R19), "quiet", or quiet and "signed" as x86 does.
+        nan: the bits of a NaN: "canonical" (R19), "quiet", quiet and "signed" as x86 does, or, as a
+            search may find, some "other".
     """
 
     scales: Literal["alpha", "a then b", "b then a", "once", "after rounding"] = "alpha"
@@ -64,7 +65,7 @@ class Epilogue:
     via: Literal["float32", "once", "bfloat16", "float16"] = "float32"
     rounding: Literal["nearest", "truncate"] = "nearest"
     overflow: Literal["saturate", "ieee"] = "saturate"
-    nan: Literal["canonical", "quiet", "signed"] = "canonical"
+    nan: Literal["canonical", "quiet", "signed", "other"] = "canonical"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,7 +47,7 @@ def grid_of(dtype: np.dtype) -> Rounding:
 
 def nan_bits(dtype: np.dtype, how: str) -> int:
     """The bits of a positive NaN by :attr:`Epilogue.nan`."""
-    if how == "canonical":
+    if how in ("canonical", "other"):
         return CANONICAL_NAN[dtype]
     return int(np.array(np.nan, dtype).view(f"u{dtype.itemsize}")) & ~_sign_bit(dtype)
 

@@ -115,6 +115,8 @@ class Identification:
             if self.counterexample:
                 lines += [f"  {line}" for line in _example_lines(self.counterexample)]
             return "\n".join(lines)
+        if not self.classes:
+            lines.append(f"  {self.why}")
         for number, each in enumerate(self.classes):
             if number == _LISTED:
                 lines.append(f"  and {len(self.classes) - number} classes more")

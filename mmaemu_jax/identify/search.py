@@ -33,6 +33,8 @@ DEFAULT_SHAPES: tuple[Shape, ...] = ((256, 256, 4096), (256, 256, 4080))
 DEFAULT_BUDGET = 12
 _SEED = 777
 _TRIES = 6
+#: More trees than this left over mean that the shape or the budget is too small to go on.
+_MOST_TREES = 400
 
 
 def identify(
@@ -94,6 +96,8 @@ class _Search:
             return self._outside("no order of additions explains which small products were lost")
         self.say(f"{len(plans.alive)} plans explain the order of additions")
         members = self._steps(plans)
+        if not members and len(self.aliases) > _MOST_TREES:
+            return conclude.undecided(self.box, self.family, self.shapes, len(self.aliases))
         if not members:
             return self._outside("no arithmetic of a step explains the results")
         self.say(f"{len(members)} members explain every step")
@@ -125,7 +129,7 @@ class _Search:
     def _steps(self, plans: Plans) -> list[Member]:
         """Members with neutral epilogue that explain a first call of designed steps."""
         groups = self._groups(plans)
-        if not groups:
+        if not groups or len(groups) > _MOST_TREES:
             return []
         cells = cells_of(groups[0][0], self.main[2], self.rng)
         probes = draw_steps(self.rng, self.box.formats, cells, min(self.main[:2]))
@@ -213,7 +217,7 @@ class _Search:
             dataclasses.replace(m, epilogue=e)
             for m in members
             for e in alive
-            if self._neutral(e) == m.epilogue
+            if self._neutral(e) == self._neutral(m.epilogue)
         ]
 
     def _by_scales(self, member: Member, alive: list[Epilogue]) -> list[Epilogue]:
@@ -228,12 +232,12 @@ class _Search:
     def _by_nan(self, alive: list[Epilogue]) -> list[Epilogue]:
         a, b = special(self.box.formats, self.main)
         call = self.box.call("what is not finite", self.main, a, b)
-        tree = Member(Plan(1, True))
-        return [
-            e
-            for e in alive
-            if not len(mismatches(dataclasses.replace(tree, epilogue=e), self.box, call))
-        ]
+
+        def explains(epilogue: Epilogue) -> bool:
+            return not len(mismatches(Member(Plan(1, True), epilogue=epilogue), self.box, call))
+
+        others = dict.fromkeys(dataclasses.replace(e, nan="other") for e in alive)
+        return [e for e in alive if explains(e)] or [e for e in others if explains(e)]
 
     def _verified(self, classes: list[EquivalenceClass]) -> list[EquivalenceClass]:
         """The classes that also explain full matrices at every shape, and all calls before."""
