@@ -38,12 +38,12 @@ def _unlink_repository_files(app, docname, source) -> None:
     source[0] = OUTSIDE.sub(r"\1", source[0])
 
 
-# Leading dimensions are written *L in docstrings, which are no markup.
-LEADING = re.compile(r"(?<![`\\])\*L\b(?!`)")
+# Leading dimensions are written *L in docstrings, which is no markup; literals stay as they are.
+LITERAL_OR_LEADING = re.compile(r"(``.*?``)|\*L\b")
 
 
 def _escape_leading_dimensions(app, what, name, obj, options, lines) -> None:
-    lines[:] = [line if "``" in line else LEADING.sub(r"\\*L", line) for line in lines]
+    lines[:] = [LITERAL_OR_LEADING.sub(lambda m: m[1] or r"\*L", line) for line in lines]
 
 
 def setup(app) -> None:

@@ -84,7 +84,6 @@ def test_an_extension_that_cannot_be_loaded(monkeypatch):
     ],
     ids=str,
 )
-def test_status_says_which_kernels_a_gpu_runs(monkeypatch, gpu, usable):
     cuda_fakes.install(monkeypatch, gpu)
     status = {s.name: s for s in backends.backends_status()}
     assert status["cuda"].usable
