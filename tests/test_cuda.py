@@ -82,8 +82,9 @@ def test_an_extension_that_cannot_be_loaded(monkeypatch):
         (cuda_fakes.RTX_4060, {"mma_sync", "ieee", "portable"}),
         (cuda_fakes.A100, {"ieee", "portable"}),
     ],
-    ids=str,
+    ids=["H200", "RTX 4060", "A100"],
 )
+def test_status_says_which_kernels_a_gpu_runs(monkeypatch, gpu, usable):
     cuda_fakes.install(monkeypatch, gpu)
     status = {s.name: s for s in backends.backends_status()}
     assert status["cuda"].usable
