@@ -10,9 +10,12 @@ CUDA_TARGETS = $(subst $() ,;,$(addsuffix -real,$(CUDA_ARCHITECTURES)) 80-virtua
 SITE ?= build/site
 TOOLCHAIN ?=
 FEWER_CASES ?= OFF
+# What `make validation` replays by the reference. All of it, in many minutes: REFERENCE=reference
+REFERENCE ?= reference and (instructions or epilogue or argument_grid)
+JAX = $(shell $(PYTHON) -c "import jax; print(jax.__version__)")
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize neon cuda cuda-all gpu exhaustive demo docs
+.PHONY: help lint format test native sanitize neon cuda cuda-all gpu exhaustive demo docs validation perfcheck
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
@@ -24,8 +27,10 @@ help:
 	@echo "            check their machine code; needs nvcc and cuobjdump, no GPU"
 	@echo "gpu         everything that wants a GPU, in under 8 minutes (docs/cuda.md)"
 	@echo "exhaustive  every input of every rounding, the large agreement matrix (hours)"
+	@echo "perfcheck   instruction counts and kernel rates against tools/perf_baseline.json"
 	@echo "demo        replay recorded projections bit for bit"
 	@echo "docs        build the documentation site (pip install '.[docs]') into $(SITE)"
+	@echo "validation  replay the recordings, write docs/validation.md from what was counted (minutes)"
 
 lint:
 	$(PYTHON) -m ruff check .
@@ -68,6 +73,11 @@ cuda-all:
 gpu:
 	$(PYTHON) tools/gpu_check.py $(GPU_OPTIONS)
 
+perfcheck:
+	$(CMAKE) -S . -B $(BUILD) -DMMAEMU_JAX_PYTHON=OFF -DMMAEMU_JAX_TESTS=ON
+	$(CMAKE) --build $(BUILD) -j $(JOBS) --target perf_kernels
+	$(PYTHON) tools/perfcheck.py $(BUILD)/csrc/tests/perf_kernels
+
 exhaustive:
 	$(PYTHON) -m pytest -n auto -m exhaustive
 
@@ -76,3 +86,12 @@ demo:
 
 docs:
 	$(PYTHON) -m sphinx -q -W --keep-going -b html docs $(SITE)
+
+validation:
+	$(PYTHON) -m pytest -n auto tests/test_recordings.py -k "auto or as_recorded" \
+	  --census=docs/validation/kernels-jax-$(JAX).json
+	$(PYTHON) -m pytest -n auto tests/test_recordings.py -k "$(REFERENCE)" \
+	  --census=docs/validation/reference-jax-$(JAX).json
+	$(PYTHON) -m pytest -n auto tests/test_agreement.py \
+	  --census=docs/validation/agreement-jax-$(JAX).json
+	$(PYTHON) tools/write_validation.py

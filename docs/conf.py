@@ -38,5 +38,14 @@ def _unlink_repository_files(app, docname, source) -> None:
     source[0] = OUTSIDE.sub(r"\1", source[0])
 
 
+# Leading dimensions are written *L in docstrings, which are no markup.
+LEADING = re.compile(r"(?<![`\\])\*L\b(?!`)")
+
+
+def _escape_leading_dimensions(app, what, name, obj, options, lines) -> None:
+    lines[:] = [line if "``" in line else LEADING.sub(r"\\*L", line) for line in lines]
+
+
 def setup(app) -> None:
     app.connect("source-read", _unlink_repository_files)
+    app.connect("autodoc-process-docstring", _escape_leading_dimensions)

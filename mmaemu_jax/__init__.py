@@ -7,7 +7,9 @@ __path__ = pkgutil.extend_path(__path__, __name__)
 
 from mmaemu_jax import _native
 from mmaemu_jax import errors as errors
+from mmaemu_jax import host as host
 from mmaemu_jax import profiling as profiling
+from mmaemu_jax import studies as studies
 from mmaemu_jax import testing as testing
 from mmaemu_jax import training as training
 from mmaemu_jax.accumulate import SplitK as SplitK
@@ -26,6 +28,8 @@ from mmaemu_jax.explain import explain as explain
 from mmaemu_jax.exporting import export_checks as export_checks
 from mmaemu_jax.gemm_cost import GemmCost as GemmCost
 from mmaemu_jax.gemm_cost import gemm_cost as gemm_cost
+from mmaemu_jax.identify import Identification as Identification
+from mmaemu_jax.identify import identify as identify
 from mmaemu_jax.instruction import Preset as Preset
 from mmaemu_jax.instruction import get_preset as get_preset
 from mmaemu_jax.instruction import list_presets as list_presets
@@ -37,6 +41,8 @@ from mmaemu_jax.platforms import resolve_splitk as resolve_splitk
 from mmaemu_jax.quantize import quantize as quantize
 from mmaemu_jax.selftest import SelfTestReport as SelfTestReport
 from mmaemu_jax.selftest import selftest as selftest
+from mmaemu_jax.trace import DotTrace as DotTrace
+from mmaemu_jax.trace import trace_dot as trace_dot
 from mmaemu_jax.transforms import Emulated as Emulated
 from mmaemu_jax.transforms import EmulatedGemm as EmulatedGemm
 from mmaemu_jax.transforms import EmulationReport as EmulationReport

@@ -13,21 +13,15 @@ import numpy as np
 
 from mmaemu_jax import primitive
 from mmaemu_jax.accumulate import ONE_CHAIN
-from mmaemu_jax.arguments import (
-    flag_argument,
-    name_argument,
-    output_dtype_argument,
-    preset_argument,
-)
+from mmaemu_jax.arguments import name_argument, preset_argument
 from mmaemu_jax.backends import check_backend
-from mmaemu_jax.errors import message
 from mmaemu_jax.formats import format_of
 from mmaemu_jax.instruction import Preset
 from mmaemu_jax.notices import issue
-from mmaemu_jax.operands import dot_operands, fp8_operand, scale_array
-from mmaemu_jax.plan import experimental_notices, plan_gemm
-from mmaemu_jax.platforms import Profile, SplitArgument, SplitQuery, parse_splitk, profile_argument
-from mmaemu_jax.prepare import prepare_scaled_mm
+from mmaemu_jax.operands import dot_operands, scale_array
+from mmaemu_jax.plan import experimental_notices
+from mmaemu_jax.platforms import Profile, SplitArgument
+from mmaemu_jax.prepare import prepare_accumulate, prepare_scaled_mm
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -130,27 +124,12 @@ def accumulate(
         ValueError: shapes that do not fit, an unknown option value.
         UnsupportedFeatureError, SplitKUnknownError, BackendUnavailableError: as scaled_mm.
     """
-    function = "accumulate"
-    of_a, format_a = fp8_operand(function, "a", a)
-    of_b, format_b = fp8_operand(function, "b", b)
-    fast = flag_argument(function, "use_fast_accum", use_fast_accum)
-    split_dtype = output_dtype_argument(function, "out_dtype_for_split", out_dtype_for_split)
-    name_argument(function, "backend", backend)
-    platform = profile_argument(function, profile)
-    request = parse_splitk(function, splitk, platform)
-    if not len(of_a.shape) == len(of_b.shape) == 2 or of_a.shape[1] != of_b.shape[1]:
-        raise ValueError(
-            message(
-                f"{function}: a and b must be matrices [M, K] and [N, K], got {of_a} and {of_b}.",
-                ["b is [N, K]: pass b.T for a [K, N] operand", "use jax.vmap for a batch of GEMMs"],
-            )
-        )
-    (m, k), n = of_a.shape, of_b.shape[0]
-    query = SplitQuery(function, m, n, k, format_a, format_b, split_dtype, fast, platform, request)
-    plan = plan_gemm(query)
-    check_backend(function, backend)
-    if query.is_empty:
-        return _zeros((m, n), _FLOAT32)
+    prepared = prepare_accumulate(
+        a, b, use_fast_accum, profile, splitk, backend, out_dtype_for_split
+    )
+    plan = prepared.plan
+    if prepared.is_empty:
+        return _zeros(prepared.shape, _FLOAT32)
     issue(plan.notices)
     one = jnp.ones((), jnp.float32)
     return primitive.bind(

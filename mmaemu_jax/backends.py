@@ -11,7 +11,12 @@ from mmaemu_jax.notices import Notice
 _PORTABLE = "cpu:scalar"
 
 #: The processors that each SIMD kernel is built for; other builds do not have it.
-_PROCESSORS = {"cpu:avx512": "x86-64", "cpu:avx2": "x86-64", "cpu:neon": "AArch64"}
+_PROCESSORS = {
+    "cpu:avx512_vbmi": "x86-64",
+    "cpu:avx512": "x86-64",
+    "cpu:avx2": "x86-64",
+    "cpu:neon": "AArch64",
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -124,8 +124,8 @@ def contract(
     tracing; the partitioner gathers them.
 
     Args:
-        gemm: a ``(*L, M, k)``, b ``(*L, N, k)`` -> ``(*L, M, N)``. It is called on slices of K or on
-            all of K, and what it decides by shape, it decides by that shape.
+        gemm: a ``(*L, M, k)``, b ``(*L, N, k)`` -> ``(*L, M, N)``. It is called on slices of K or
+            on all of K, and what it decides by shape, it decides by that shape.
         a: ``(*L, M, K)``, or inside a shard_map over the contraction's axes this device's slice of
             K.
         b: ``(*L, N, K)``, likewise.

@@ -4,6 +4,7 @@ Whatever is not yet a jax.Array is converted by numpy, since XLA would flush sub
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from mmaemu_jax.arguments import FP8_NAMES, unknown_option
-from mmaemu_jax.call import Operand, array_operand, scale_operand
+from mmaemu_jax.call import ARRAY_TYPES, Operand, array_operand, scale_operand
 from mmaemu_jax.codes import FLOAT_DTYPES, exact_codes
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import FORMATS, Fp8Format, format_named
@@ -19,12 +20,17 @@ from mmaemu_jax.formats import FORMATS, Fp8Format, format_named
 _FLOAT32 = np.dtype(np.float32)
 
 
-def float32_array(value) -> jax.Array:
-    """A float32 array of ``value``, a float32 array or a Python float (rounded once)."""
+def float32_value(value):
+    """``value``, where a Python float is rounded to float32 once."""
     if isinstance(value, float):
         with np.errstate(over="ignore"):  # beyond float32: Inf, as a conversion gives
-            value = np.float32(value)
-    return jnp.asarray(value, dtype=jnp.float32)
+            return np.float32(value)
+    return value
+
+
+def float32_array(value) -> jax.Array:
+    """A float32 array of ``value``, a float32 array or a Python float."""
+    return jnp.asarray(float32_value(value), dtype=jnp.float32)
 
 
 def scale_array(value) -> jax.Array:
@@ -32,9 +38,11 @@ def scale_array(value) -> jax.Array:
     return float32_array(value).reshape(())
 
 
-def fp8_operand(function: str, name: str, value) -> tuple[Operand, Fp8Format]:
+def fp8_operand(
+    function: str, name: str, value, array_types=ARRAY_TYPES
+) -> tuple[Operand, Fp8Format]:
     """What the checks see of an FP8 array, and its format; TypeError for anything else."""
-    operand = array_operand(function, name, value)
+    operand = array_operand(function, name, value, array_types)
     if operand.fp8_format is None:
         raise TypeError(
             message(
@@ -49,16 +57,17 @@ def fp8_operand(function: str, name: str, value) -> tuple[Operand, Fp8Format]:
 class DotOperands:
     """dot's operands as arrays: a, b FP8 [..., K], c float32 [...] or None."""
 
-    a: jax.Array
-    b: jax.Array
-    c: jax.Array | None
+    a: Any
+    b: Any
+    c: Any
 
 
-def dot_operands(a, b, c, fmt) -> DotOperands:
-    """The checked operands of dot; see its documentation."""
+def dot_operands(a, b, c, fmt, *, asarray=jnp.asarray, array_types=ARRAY_TYPES) -> DotOperands:
+    """The checked operands of dot, see its documentation; ``asarray`` makes the arrays."""
     formats = _dot_formats(fmt)
-    of_a, of_b = array_operand("dot", "a", a), array_operand("dot", "b", b)
-    of_c = None if c is None else scale_operand("dot", "c", c)
+    of_a = array_operand("dot", "a", a, array_types)
+    of_b = array_operand("dot", "b", b, array_types)
+    of_c = None if c is None else scale_operand("dot", "c", c, array_types)
     for name, value, operand, fp8 in zip("ab", (a, b), (of_a, of_b), formats, strict=True):
         _check_dot_dtype(name, value, operand, fp8)
     if of_c is not None and of_c.dtype != _FLOAT32:
@@ -81,9 +90,9 @@ def dot_operands(a, b, c, fmt) -> DotOperands:
             )
         )
     return DotOperands(
-        _dot_codes("a", a, of_a, formats[0]),
-        _dot_codes("b", b, of_b, formats[1]),
-        None if c is None else float32_array(c),
+        asarray(_dot_codes("a", a, of_a, formats[0])),
+        asarray(_dot_codes("b", b, of_b, formats[1])),
+        None if c is None else asarray(float32_value(c)),
     )
 
 
@@ -120,7 +129,7 @@ def _check_dot_dtype(name: str, value, operand: Operand, fp8: Fp8Format | None) 
         )
 
 
-def _dot_codes(name: str, value, operand: Operand, fp8: Fp8Format | None) -> jax.Array:
+def _dot_codes(name: str, value, operand: Operand, fp8: Fp8Format | None):
     if operand.fp8_format is None and fp8 is not None:
-        value = exact_codes("dot", name, np.asarray(value), fp8)
-    return jnp.asarray(value)
+        return exact_codes("dot", name, np.asarray(value), fp8)
+    return value

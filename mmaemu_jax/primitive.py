@@ -140,7 +140,7 @@ def _refuse_differentiation(*_: Any, **__: Any):
             [
                 "a jax.custom_vjp around the call",
                 "jax.lax.stop_gradient on its operands",
-                "mmaemu_jax.training.fp8_dot_general, which is planned",
+                "mmaemu_jax.training.fp8_dot_general, which has gradients by a recipe",
             ],
         )
     )

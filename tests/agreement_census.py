@@ -14,24 +14,34 @@ def row(implementation: str, cell, outputs, compared: int) -> list:
     return [implementation, cell.model_name, cell.plan_name, cell.formats, names, compared]
 
 
-def write_census(terminalreporter) -> None:
-    """Prints one line per implementation, and one per reason for skipping."""
+def rows_of(terminalreporter) -> list[tuple]:
+    """One row, in order of COLUMNS, per implementation compared in this run."""
     reports = [r for outcome in terminalreporter.stats.values() for r in outcome]
-    rows = [
+    cells = [
         value
         for report in reports
         for name, value in getattr(report, "user_properties", ())
         if name == "agreement" and report.when == "call"
     ]
-    skipped = collections.Counter(
+    return [_line(name, cells) for name in dict.fromkeys(cell[0] for cell in cells)]
+
+
+def skipped_of(terminalreporter) -> dict[str, int]:
+    """How many tests of the matrix were skipped, by reason."""
+    return collections.Counter(
         report.longrepr[2].removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", ())
         if "test_agreement.py" in report.nodeid
     )
+
+
+def write_census(terminalreporter) -> None:
+    """Prints one line per implementation, and one per reason for skipping."""
+    rows, skipped = rows_of(terminalreporter), skipped_of(terminalreporter)
     if not rows and not skipped:
         return
     terminalreporter.section("agreement, bit for bit")
-    table = [COLUMNS, *(_line(name, rows) for name in dict.fromkeys(r[0] for r in rows))]
+    table = [COLUMNS, *rows]
     widths = [max(len(str(line[i])) for line in table) for i in range(len(COLUMNS))]
     for first, *counts in table:
         cells = (str(c).rjust(w) for c, w in zip(counts, widths[1:], strict=True))

@@ -5,12 +5,17 @@ that prints; each census module turns the rows of its own property into one sect
 """
 
 import agreement_census
+import census_file
 import jax
 import pytest
 import recordings_census
 
 # Before any backend starts; sharding is tested on these, everything else uses the first.
 jax.config.update("jax_num_cpu_devices", 4)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--census", metavar="FILE", help="write the censuses of this run, as JSON")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -25,3 +30,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for census in (agreement_census, recordings_census):
         census.write_census(terminalreporter)
+    if file := terminalreporter.config.option.census:
+        census_file.write(terminalreporter, file)

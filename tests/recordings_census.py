@@ -58,19 +58,25 @@ class Tally:
         return (self._name, self._backend, *counts)
 
 
-def write_census(terminalreporter) -> None:
-    """Prints one line per set and backend replayed in this run."""
-    rows = [
-        value
+def rows_of(terminalreporter) -> list[tuple]:
+    """One row, in order of COLUMNS, per set and backend replayed in this run."""
+    rows = {
+        tuple(value)
         for outcome in ("passed", "failed")
         for report in terminalreporter.stats.get(outcome, [])
         for name, value in getattr(report, "user_properties", [])
         if name == "recordings"
-    ]
+    }
+    return sorted(rows)
+
+
+def write_census(terminalreporter) -> None:
+    """Prints one line per set and backend replayed in this run."""
+    rows = rows_of(terminalreporter)
     if not rows:
         return
     terminalreporter.section("recordings replayed bit for bit")
-    table = [COLUMNS, *sorted({tuple(map(str, row)) for row in rows})]
+    table = [COLUMNS, *(tuple(map(str, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for name, backend, *counts in table:
         cells = [name.ljust(widths[0]), backend.ljust(widths[1])]

@@ -113,7 +113,7 @@ import jax, numpy as np
 from gemms import finite_codes, gemm
 operands = finite_codes(1, (5, 48)), finite_codes(2, (7, 48))
 hlo = jax.jit(gemm).lower(*operands).as_text()
-names = ("auto", "scalar", "avx2", "avx512", "neon")
+names = ("auto", "scalar", "avx2", "avx512", "avx512_vbmi", "neon")
 print([name for name in names if f'kernel = "{name}"' in hlo])
 try:
     print(np.asarray(gemm(*operands)).tobytes().hex())

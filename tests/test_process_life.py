@@ -1,4 +1,4 @@
-"""Long-lived and crowded processes: no leak, many threads, signals, spawned workers, no memory left.
+"""Long-lived and crowded processes: leaks, many threads, signals, spawned workers, no memory.
 
 Each program runs in a process of its own, because it measures or limits the whole process.
 """

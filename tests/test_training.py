@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_docs import ROOT, table_rows
 from training_cases import Case, expected
 
 import mmaemu_jax as mj
@@ -249,6 +250,20 @@ def test_experimental_recipes_warn(name, recwarn):
     assert profile.name == next(
         (v for k, v in profiles.items() if name.startswith(k)), "hopper-te-jax"
     )
+
+
+def test_table_of_recipes():
+    """docs/training.md says what each recipe is."""
+    rows = table_rows(ROOT / "docs" / "training.md", "recipe")
+    assert tuple(rows) == training.list_recipes()
+    for name, (scaling, *modes, profile) in rows.items():
+        recipe = training.get_recipe(name)
+        assert {recipe.quantization(t).scaling.timing for t in ("lhs", "rhs", "grad")} == {scaling}
+        assert profile == f"`{mj.get_profile(recipe.profile).name}`"
+        order = "(N_out, K_in)" if recipe.wgrad.operands[0] == "grad" else "(K_in, N_out)"
+        gemms = (recipe.fprop, recipe.dgrad, recipe.wgrad)
+        fprop, dgrad, wgrad = ("fast" if gemm.use_fast_accum else "slow" for gemm in gemms)
+        assert modes == [fprop, dgrad, f"{wgrad}, {order}"]
 
 
 def test_unknown_splits_are_assumed_and_warn():

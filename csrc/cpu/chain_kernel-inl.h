@@ -5,7 +5,8 @@
 // Why exact:
 //  1. Values of FP8 codes are fp32 numbers and a fused multiply-add sees the exact product (R3).
 //  2. E: a byte addition gives each product's exponent field, a byte maximum their largest, and one
-//     more maximum takes c's exponent field in (packed_codes.h: zeros never win).
+//     more maximum takes c's exponent field in (packed_codes.h: zeros never win). The field of the
+//     start value, E + kHeadroom, is still a byte (start_field_is_a_byte).
 //  3. The sum starts at s0 = 1.5 * 2^(E + kHeadroom) and stays in that binade
 //     (sum_keeps_its_binade), whose ulp is the grid 2^(E - frac). It is positive, so a fused
 //     multiply-add rounding toward zero adds floor(product) on that grid.
@@ -18,13 +19,16 @@
 //     one; E' needs only c's exponent field, which truncation does not change. The chain's end
 //     truncates what is left (finish_chain in tile_kernel-inl.h).
 // Precondition: runs_in_fp32(model, kNfma); subnormals not flushed; codes finite.
-// Cost per 16 products (one AVX-512 vector of columns): 1 multiply-add, 0.5 operations for E, 0.75
-// for the count, and about 15 per block start and end.
-// Test: the agreement matrix (tests/test_agreement.py) and csrc/tests.
+// Cost, in vector operations on AVX-512 for 4 rows x 64 columns x 32 products: 512 multiply-adds,
+// 256 for E (add, max), 384 for the count (add, compare, subtract; with masks 256 and 60 to count
+// them), 180 for the start and the end (with VBMI 148). docs/benchmarks.md compares that with the
+// rate. Test: the agreement matrix (tests/test_agreement.py) and csrc/tests.
 
 #include <cstdint>
 
+#include "cpu/generic_ops-inl.h"
 #include "cpu/packed_codes.h"
+#include "cpu/tally-inl.h"
 
 namespace mmaemu::cpu::MMAEMU_TARGET {
 
@@ -59,40 +63,23 @@ constexpr int64_t position_in_block(int64_t j, int64_t p) {
   return j / Lanes::kFloats * kPanel + p * Lanes::kFloats + j % Lanes::kFloats;
 }
 
-// The byte of column 4 j + q as an fp32 exponent field in lane j of vector q, and back.
+// 1.5 * 2^x in lane j from the exponent field of x in the byte of column 4 j + q.
 template <int Q>
-Lanes::Words exponent_field(Lanes::Words bytes) {
-  const Lanes::Words mask = Lanes::broadcast(0x7F800000u);
-  if constexpr (Q == 3) return Lanes::and_(Lanes::template shift_right<1>(bytes), mask);
-  if constexpr (Q != 3) return Lanes::and_(Lanes::template shift_left<23 - 8 * Q>(bytes), mask);
-}
-template <int Q>
-Lanes::Words exponent_byte(Lanes::Words field) {
-  if constexpr (Q == 3) return Lanes::template shift_left<1>(field);
-  if constexpr (Q != 3) return Lanes::template shift_right<23 - 8 * Q>(field);
-}
-// The count in the byte of column 4 j + q as a dword in lane j of vector q.
-template <int Q>
-Lanes::Words count_word(Lanes::Words bytes) {
-  if constexpr (Q == 3) return Lanes::template shift_right<24>(bytes);
-  if constexpr (Q != 3) {
-    constexpr uint8_t kNone = 0x80;
-    static constexpr uint8_t kPattern[16] = {Q,      kNone, kNone, kNone, Q + 4, kNone,
-                                             kNone,  kNone, Q + 8, kNone, kNone, kNone,
-                                             Q + 12, kNone, kNone, kNone};
-    return Lanes::lookup_bytes(bytes, Lanes::repeat_part(kPattern));
+Lanes::Floats start_value(Lanes::Words exponent) {
+  const Lanes::Words field = Lanes::broadcast(kFp32.infinity());
+  const Lanes::Words half = Lanes::broadcast(0x400000u);
+  if constexpr (Q == 3) {
+    return Lanes::floats(and_or<Lanes>(Lanes::template shift_right<1>(exponent), field, half));
+  } else {
+    return Lanes::floats(
+        and_or<Lanes>(Lanes::template shift_left<23 - 8 * Q>(exponent), field, half));
   }
 }
 
-// The start value 1.5 * 2^(E + kHeadroom) from E's exponent field.
-inline Lanes::Floats start_value(Lanes::Words field) {
-  constexpr uint32_t kUp = (uint32_t{kHeadroom} << 23) | 0x400000u;
-  return Lanes::floats(Lanes::add_words(field, Lanes::broadcast(kUp)));
-}
-
 // A low-bit byte (sign in bit 7) below this, as signed bytes: negative and not on the grid.
+// `exponent` is the start values' field: E + kHeadroom.
 inline Lanes::Words inexact_negative_limit(Lanes::Words exponent) {
-  constexpr uint32_t kGridOffset = kFp32.bias + kFrac - 2 * kLowBias;
+  constexpr uint32_t kGridOffset = kFp32.bias + kHeadroom + kFrac - 2 * kLowBias;
   const Lanes::Words above_grid =
       Lanes::subtract_bytes_saturating(exponent, Lanes::broadcast(0x01010101u * kGridOffset));
   return Lanes::or_(Lanes::min_bytes(above_grid, Lanes::broadcast(0x01010101u * kLowLimit)),
@@ -103,7 +90,6 @@ inline Lanes::Words inexact_negative_limit(Lanes::Words exponent) {
 template <int kNfma, int kRows>
 class Block {
   static_assert(sum_keeps_its_binade(kNfma));
-  static_assert(kNfma < 256, "the byte counts do not wrap");
   using Words = Lanes::Words;
   using Floats = Lanes::Floats;
 
@@ -116,11 +102,11 @@ class Block {
     for (int r = 0; r < kRows; ++r) {
       start(exponent[r], c + r * kPanel, sum[r], base[r]);
     }
-    Words counts[kRows];
-    count_inexact_negatives(a, b, k, exponent, counts);
+    Tally<Lanes, kNfma, kRows> inexact_negatives;
+    compare_low_bits(a, b, k, exponent, inexact_negatives);
     multiply_add(a, b, k, sum);
     for (int r = 0; r < kRows; ++r) {
-      finish(base[r], counts[r], sum[r], c + r * kPanel);
+      finish(base[r], inexact_negatives.counts(r), sum[r], c + r * kPanel);
     }
   }
 
@@ -143,34 +129,29 @@ class Block {
     }
   }
 
-  // Takes c into E, returns E's bytes, and starts the sums with the truncated c.
+  // Takes c into E, makes it the start values' exponent E + kHeadroom, and starts the sums with the
+  // truncated c.
   static void start(Words& exponent, const float* c, Floats (&sum)[4], Floats (&base)[4]) {
-    const Words bytes = exponent;
-    exponent = Lanes::zero();
-    start_one<0>(bytes, exponent, c, sum, base);
-    start_one<1>(bytes, exponent, c, sum, base);
-    start_one<2>(bytes, exponent, c, sum, base);
-    start_one<3>(bytes, exponent, c, sum, base);
-  }
-  template <int Q>
-  static void start_one(Words bytes, Words& exponent, const float* c, Floats (&sum)[4],
-                        Floats (&base)[4]) {
-    const Floats accumulator = Lanes::load_floats(c + Q * Lanes::kFloats);
-    const Words own = Lanes::and_(Lanes::bits(accumulator), Lanes::broadcast(0x7F800000u));
-    const Words field = Lanes::max_words(exponent_field<Q>(bytes), own);
-    exponent = Lanes::or_(exponent, exponent_byte<Q>(field));
-    base[Q] = start_value(field);
-    sum[Q] = Lanes::add_truncated(base[Q], accumulator);
+    Floats own[4];
+    for (int q = 0; q < 4; ++q) own[q] = Lanes::load_floats(c + q * Lanes::kFloats);
+    Words own_exponent = insert_exponent<Lanes, 0>(Lanes::zero(), own[0]);
+    own_exponent = insert_exponent<Lanes, 1>(own_exponent, own[1]);
+    own_exponent = insert_exponent<Lanes, 2>(own_exponent, own[2]);
+    own_exponent = insert_exponent<Lanes, 3>(own_exponent, own[3]);
+    exponent = Lanes::add_bytes(Lanes::max_bytes(exponent, own_exponent),
+                                Lanes::broadcast(0x01010101u * kHeadroom));
+    base[0] = start_value<0>(exponent);
+    base[1] = start_value<1>(exponent);
+    base[2] = start_value<2>(exponent);
+    base[3] = start_value<3>(exponent);
+    for (int q = 0; q < 4; ++q) sum[q] = Lanes::add_truncated(base[q], own[q]);
   }
 
-  static void count_inexact_negatives(const PackedA& a, const PackedB& b, int64_t k,
-                                      const Words (&exponent)[kRows], Words (&counts)[kRows]) {
+  static void compare_low_bits(const PackedA& a, const PackedB& b, int64_t k,
+                               const Words (&exponent)[kRows], Tally<Lanes, kNfma, kRows>& tally) {
     const int64_t first = position_of(k);
     Words limit[kRows];
-    for (int r = 0; r < kRows; ++r) {
-      limit[r] = inexact_negative_limit(exponent[r]);
-      counts[r] = Lanes::zero();
-    }
+    for (int r = 0; r < kRows; ++r) limit[r] = inexact_negative_limit(exponent[r]);
     for (int j = 0; j < kNfma / 4; ++j) {
 #pragma GCC unroll 4
       for (int p = 0; p < 4; ++p) {
@@ -179,7 +160,7 @@ class Block {
         const Words column = Lanes::load(b.low + (k + i) * kPanel);
         for (int r = 0; r < kRows; ++r) {
           const Words row = Lanes::broadcast(a.low[r * a.stride + first + at]);
-          counts[r] = Lanes::count_less(counts[r], Lanes::add_bytes(row, column), limit[r]);
+          tally.add(r, static_cast<int>(i), Lanes::add_bytes(row, column), limit[r]);
         }
       }
     }
@@ -214,8 +195,7 @@ class Block {
   }
   template <int Q>
   static void finish_one(const Floats (&base)[4], Words counts, const Floats (&sum)[4], float* c) {
-    const Floats corrected =
-        Lanes::floats(Lanes::add_words(Lanes::bits(sum[Q]), count_word<Q>(counts)));
+    const Floats corrected = Lanes::floats(add_byte<Lanes, Q>(Lanes::bits(sum[Q]), counts));
     Lanes::store_floats(c + Q * Lanes::kFloats, Lanes::subtract_exact(corrected, base[Q]));
   }
 };

@@ -21,6 +21,10 @@ std::vector<CpuFeature> detect_features() {
   MMAEMU_FEATURE("avx512bw");
   MMAEMU_FEATURE("avx512dq");
   MMAEMU_FEATURE("avx512vl");
+  MMAEMU_FEATURE("avx512vbmi");
+  MMAEMU_FEATURE("avx512bitalg");
+  MMAEMU_FEATURE("avx512vnni");
+  MMAEMU_FEATURE("gfni");
 #undef MMAEMU_FEATURE
 #elif defined(MMAEMU_NEON_TARGET)
   list.push_back({"asimd", true});  // in every AArch64 processor that runs a hard-float ABI
@@ -44,6 +48,9 @@ std::vector<TargetStatus> detect_targets() {
 #if defined(MMAEMU_X86_TARGETS)
   const bool avx512 =
       has_all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"});
+  const bool vbmi = avx512 && has_all({"avx512vbmi", "avx512bitalg", "avx512vnni", "gfni"});
+  list.push_back({&avx512_vbmi_target(), vbmi,
+                  vbmi ? "" : "this processor lacks AVX-512 VBMI, BITALG, VNNI or GFNI"});
   list.push_back(
       {&avx512_target(), avx512, avx512 ? "" : "this processor lacks AVX-512 F, BW, DQ or VL"});
   const bool avx2 = has_all({"avx2", "fma", "f16c"});

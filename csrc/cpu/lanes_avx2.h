@@ -82,7 +82,10 @@ struct Lanes : Sse2Part {
     const Floats truncated = _mm256_sub_ps(_mm256_add_ps(base, magnitude), base);
     return _mm256_add_ps(base, _mm256_or_ps(truncated, sign));
   }
-  static Floats multiply_exact(Floats x, Floats y) { return _mm256_mul_ps(x, y); }
+  static Floats min_floats(Floats x, Floats y) { return _mm256_min_ps(x, y); }
+  static Floats multiply_add_nearest(Floats a, Floats b, Floats c) {
+    return _mm256_fmadd_ps(a, b, c);
+  }
   static Floats add_nearest(Floats x, Floats y) { return _mm256_add_ps(x, y); }
   static Floats subtract_exact(Floats x, Floats y) { return _mm256_sub_ps(x, y); }
 };

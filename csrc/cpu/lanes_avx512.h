@@ -17,7 +17,7 @@
 
 namespace mmaemu::cpu::MMAEMU_TARGET {
 
-struct Lanes : Sse2Part {
+struct Avx512Lanes : Sse2Part {
   static constexpr int kFloats = 16;
   static constexpr int kRowBlock = 4;  // rows that share each load of B: 16 accumulators of 32
   using Floats = __m512;
@@ -43,6 +43,9 @@ struct Lanes : Sse2Part {
 
   static Words and_(Words x, Words y) { return _mm512_and_si512(x, y); }
   static Words or_(Words x, Words y) { return _mm512_or_si512(x, y); }
+  static Words and_or(Words x, Words keep, Words set) {  // (x & keep) | set
+    return _mm512_ternarylogic_epi32(x, keep, set, 0xEA);
+  }
   template <int N>
   static Words shift_left(Words x) {
     return _mm512_slli_epi32(x, N);
@@ -52,7 +55,6 @@ struct Lanes : Sse2Part {
     return _mm512_srli_epi32(x, N);
   }
   static Words add_words(Words x, Words y) { return _mm512_add_epi32(x, y); }
-  static Words max_words(Words x, Words y) { return _mm512_max_epu32(x, y); }
 
   static Words add_bytes(Words x, Words y) { return _mm512_add_epi8(x, y); }
   static Words max_bytes(Words x, Words y) { return _mm512_max_epu8(x, y); }
@@ -87,7 +89,10 @@ struct Lanes : Sse2Part {
     return _mm512_mask_add_round_ps(down, _mm512_movepi32_mask(bits(c)), base, c,
                                     _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
   }
-  static Floats multiply_exact(Floats x, Floats y) { return _mm512_mul_ps(x, y); }
+  static Floats min_floats(Floats x, Floats y) { return _mm512_min_ps(x, y); }
+  static Floats multiply_add_nearest(Floats a, Floats b, Floats c) {
+    return _mm512_fmadd_ps(a, b, c);
+  }
   static Floats add_nearest(Floats x, Floats y) { return _mm512_add_ps(x, y); }
   static Floats subtract_exact(Floats x, Floats y) { return _mm512_sub_ps(x, y); }
 };

@@ -100,7 +100,10 @@ struct Lanes {
     const Floats truncated = vsubq_f32(vaddq_f32(base, vabsq_f32(c)), base);
     return vaddq_f32(base, vbslq_f32(broadcast(0x80000000u), c, truncated));
   }
-  static Floats multiply_exact(Floats x, Floats y) { return vmulq_f32(x, y); }
+  static Floats min_floats(Floats x, Floats y) { return vminq_f32(x, y); }
+  static Floats multiply_add_nearest(Floats a, Floats b, Floats sum) {
+    return vfmaq_f32(sum, a, b);
+  }
   static Floats add_nearest(Floats x, Floats y) { return vaddq_f32(x, y); }
   static Floats subtract_exact(Floats x, Floats y) { return vsubq_f32(x, y); }
 

@@ -1,5 +1,5 @@
-// Packing codes for the chain kernel: plain loops that the compiler vectorises for the target.
-// The encodings are packed_codes.h's; non-finite codes become +0 (R14).
+// Packing codes for the chain kernel. The encodings are packed_codes.h's; non-finite codes become
+// +0 (R14).
 
 #include <cstdint>
 #include <cstring>
@@ -53,18 +53,28 @@ struct DecodedBytes {
     return Lanes::where_zero(magnitude, all_bytes(kLowZero), Lanes::or_(e, sign));
   }
 
-  // The values of bytes 4 j + q, in lanes j: the magnitude as an fp32 number with the same mantissa
-  // and exponent field, times the power of two that moves the bias. Both are exact.
+  // The values of bytes 4 j + q, in lanes j. y is the magnitude as if it were normal. Of a
+  // subnormal, y = 2^(emin - 1) (1 + f) stands for 2^emin f = 2 y - 2^emin, which is below y; of
+  // any other number, 2 y - 2^emin is not (in any rounding mode), and y is the value. No step has
+  // an fp32 subnormal for an operand: each of those costs a hundred cycles.
   template <int Q>
   Lanes::Floats values() const {
     constexpr int kShift = kFp32.mantissa_bits - kFormat.mantissa_bits;
-    constexpr uint32_t kMoveBias = static_cast<uint32_t>(2 * kFp32.bias - kFormat.bias) << 23;
-    const Words one =
-        Lanes::and_(Lanes::template shift_right<8 * Q>(magnitude), Lanes::broadcast(0x7F));
-    const Words sign_bit =
-        Lanes::and_(Lanes::template shift_left<24 - 8 * Q>(sign), Lanes::broadcast(0x80000000u));
-    const Words bits = Lanes::or_(Lanes::template shift_left<kShift>(one), sign_bit);
-    return Lanes::multiply_exact(Lanes::floats(bits), Lanes::floats(Lanes::broadcast(kMoveBias)));
+    constexpr uint32_t kMoveBias = static_cast<uint32_t>(kFp32.bias - kFormat.bias) << 23;
+    constexpr float kSmallest = 1.0f / static_cast<float>(1 << -kFormat.emin());
+    constexpr uint32_t kField = 0x7Fu << kShift;
+    constexpr int kUp = kShift - 8 * Q;
+    const Words place = [this] {
+      if constexpr (kUp >= 0) return Lanes::template shift_left<kUp>(magnitude);
+      if constexpr (kUp < 0) return Lanes::template shift_right<-kUp>(magnitude);
+    }();
+    const Lanes::Floats y = Lanes::floats(Lanes::add_words(
+        Lanes::and_(place, Lanes::broadcast(kField)), Lanes::broadcast(kMoveBias)));
+    const Lanes::Floats subnormal = Lanes::multiply_add_nearest(y, Lanes::broadcast_float(2),
+                                                                Lanes::broadcast_float(-kSmallest));
+    return Lanes::floats(and_or<Lanes>(Lanes::template shift_left<24 - 8 * Q>(sign),
+                                       Lanes::broadcast(0x80000000u),
+                                       Lanes::bits(Lanes::min_floats(y, subnormal))));
   }
 };
 

@@ -46,6 +46,11 @@ static_assert(kEmax + kExponentBiasB < kMinAccumulator + kFp32.bias,
 // and never leaves the binade whose ulp is the grid.
 constexpr bool sum_keeps_its_binade(int nfma) { return 4 * nfma + 2 < (1 << (kHeadroom - 1)); }
 
+// |c| <= K * 2^(2 (kEmax + 1)) with K < 2^63: the exponent field of every start value is a byte
+// below that of infinity.
+inline constexpr bool start_field_is_a_byte = 63 + 2 * (kEmax + 1) + kHeadroom + kFp32.bias < 255;
+static_assert(start_field_is_a_byte);
+
 inline bool runs_in_fp32(const InstructionModel& model, int nfma) {
   return model.nfma == nfma && model.frac == kFrac && model.frac_out == kFrac && !model.late_c &&
          model.min_exp <= kMinAccumulator;

@@ -3,6 +3,11 @@
 #define MMAEMU_TARGET avx512
 
 #include "cpu/lanes_avx512.h"
+
+namespace mmaemu::cpu::MMAEMU_TARGET {
+using Lanes = Avx512Lanes;
+}
+
 // The kernel text comes after the lanes it is written over.
 #include "cpu/chain_kernel-inl.h"
 #include "cpu/epilogue-inl.h"

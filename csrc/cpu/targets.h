@@ -7,6 +7,7 @@ namespace mmaemu::cpu {
 
 const KernelTarget& avx2_target();
 const KernelTarget& avx512_target();
+const KernelTarget& avx512_vbmi_target();
 const KernelTarget& neon_target();
 
 }  // namespace mmaemu::cpu

@@ -11,13 +11,13 @@
 
 namespace mmaemu::cpu::MMAEMU_TARGET {
 
-inline constexpr int64_t kTileRows = 256;
-inline constexpr int64_t kTileColumns = 4 * 64;
-inline constexpr int64_t kSegment = 128;               // own elements packed at a time
-inline constexpr int64_t kL1Span = 4096 / kPanel;      // k whose packed panel (6 bytes) stays in L1
-inline constexpr int64_t kStateStride = kTileColumns;  // fp32 accumulators, panel order
+// Own elements packed at a time: a packed panel of them (6 bytes each) stays in the first-level
+// cache, while the packed rows (12 bytes each) stream from the second.
+inline constexpr int64_t kSegment = 4096 / kPanel;
+inline constexpr int64_t kTileRows = 32768 / kSegment;
+inline constexpr int64_t kTileColumns = 512;
+inline constexpr int64_t kPrefetchRows = 16;  // rows of A fetched ahead of their packing
 static_assert(kTileColumns % kPanel == 0 && kSegment % kPanel == 0);
-static_assert(kSegment % kL1Span == 0 || kL1Span % kSegment == 0);
 
 template <typename T>
 class AlignedArray {
@@ -34,25 +34,30 @@ class AlignedArray {
   std::unique_ptr<T, Free> data_;
 };
 
+// fp32 accumulators of a tile [panel][kTileRows][kPanel], in the panels' order of columns.
+inline constexpr int64_t kStateSize = kTileRows * kTileColumns;
+constexpr int64_t state_at(int64_t row, int64_t panel) {
+  return (panel * kTileRows + row) * kPanel;
+}
+
 struct Scratch final : TileScratch {
   AlignedArray<float> a_values{kTileRows * kSegment};
   AlignedArray<uint32_t> a_exponent{kTileRows * kSegment};
   AlignedArray<uint32_t> a_low{kTileRows * kSegment};
   AlignedArray<uint8_t> codes{kSegment * kPanel};
-  AlignedArray<float> b_values{kTileColumns * kSegment};
-  AlignedArray<uint8_t> b_exponent{kTileColumns * kSegment};
-  AlignedArray<uint8_t> b_low{kTileColumns * kSegment};
-  // fp32 accumulators [row][kStateStride]: of the running chain, of a split, of a slot of the
-  // pairwise order (R12), and of the whole GEMM.
-  AlignedArray<float> chain{kTileRows * kStateStride};
-  AlignedArray<float> split{kTileRows * kStateStride};
-  AlignedArray<float> slot{kTileRows * kStateStride};
-  AlignedArray<float> total{kTileRows * kStateStride};
+  AlignedArray<float> b_values{kSegment * kPanel};
+  AlignedArray<uint8_t> b_exponent{kSegment * kPanel};
+  AlignedArray<uint8_t> b_low{kSegment * kPanel};
+  // Of the running chain, of a split, of a slot of the pairwise order (R12), of the whole GEMM.
+  AlignedArray<float> chain{kStateSize};
+  AlignedArray<float> split{kStateSize};
+  AlignedArray<float> slot{kStateSize};
+  AlignedArray<float> total{kStateSize};
 };
 
 template <int kNfma>
 class TileKernel {
-  static_assert(kSegment % kNfma == 0 && kL1Span % kNfma == 0);
+  static_assert(kSegment % kNfma == 0);
 
  public:
   TileKernel(const TileProblem& tile, Scratch& scratch) : t_(tile), s_(scratch) {
@@ -112,55 +117,72 @@ class TileKernel {
 
   void run_chain(const SplitRange& range, int64_t begin, int64_t end, Destination to) {
     for (int64_t p = begin; p < end; p += kSegment) {
-      const int64_t count = std::min(kSegment, end - p);
-      const int64_t padded = ceil_div(count, kNfma) * kNfma;
-      pack_a(range, p, count, padded);
-      for (int64_t panel = 0; panel < panels_; ++panel) pack_b(range, p, count, padded, panel);
-      const Lanes::TowardZeroScope toward_zero;
+      const Segment segment{p, std::min(kSegment, end - p), p == begin, p + kSegment >= end};
       for (int64_t panel = 0; panel < panels_; ++panel) {
-        run_panel(panel, padded, p == begin, p + kSegment >= end, to);
+        pack_b(range, segment, panel);
+        const Lanes::TowardZeroScope toward_zero;
+        run_panel(range, segment, panel, to);
       }
     }
   }
 
-  // Calls run(offset, k, length) for every stretch of own elements [p, p + count) that is
-  // contiguous in K; elements past K are not visited.
+  // Own elements [begin, begin + count) of a split, part of one chain.
+  struct Segment {
+    int64_t begin;
+    int64_t count;
+    bool starts_chain;
+    bool ends_chain;
+
+    int64_t padded() const { return ceil_div(count, kNfma) * kNfma; }
+  };
+
+  // Calls run(offset, k, length) for every stretch of the segment that is contiguous in K; elements
+  // past K are not visited.
   template <typename Run>
-  void for_each_stretch(const SplitRange& range, int64_t p, int64_t count, const Run& run) const {
-    for (int64_t offset = 0; offset < count;) {
-      const int64_t k = range.k_of(p + offset);
-      int64_t length = count - offset;
-      if (range.tile_k != 0) {
-        length = std::min(length, range.tile_k - (p + offset) % range.tile_k);
-      }
+  void for_each_stretch(const SplitRange& range, const Segment& segment, const Run& run) const {
+    for (int64_t offset = 0; offset < segment.count;) {
+      const int64_t p = segment.begin + offset;
+      const int64_t k = range.k_of(p);
+      int64_t length = segment.count - offset;
+      if (range.tile_k != 0) length = std::min(length, range.tile_k - p % range.tile_k);
       if (k < t_.k) run(offset, k, std::min(length, t_.k - k));
       offset += length;
     }
   }
 
-  void pack_a(const SplitRange& range, int64_t p, int64_t count, int64_t padded) {
+  // Rows are packed when the first panel needs them: the stores then overlap with its chains. The
+  // rounding mode is the chains' and does not matter, as every packed value is exact.
+  void pack_a(const SplitRange& range, const Segment& segment, int64_t first_row, int rows) {
     alignas(64) uint8_t codes[kSegment];
-    const int64_t whole_panels = ceil_div(padded, kPanel) * kPanel;
-    for (int64_t row = 0; row < t_.m; ++row) {
-      std::memset(codes, 0, sizeof(codes));
+    const int64_t whole_panels = ceil_div(segment.padded(), kPanel) * kPanel;
+    const auto pack = t_.fmt_a.has_infinity ? pack_row<true> : pack_row<false>;
+    const int64_t last = range.k_of(segment.begin) + kSegment - 1;
+    for (int64_t row = first_row; row < first_row + rows; ++row) {
       const uint8_t* source = t_.a + row * t_.a_stride_m;
-      for_each_stretch(range, p, count, [&](int64_t offset, int64_t k, int64_t length) {
-        std::memcpy(codes + offset, source + k, static_cast<size_t>(length));
+      if (row + kPrefetchRows < t_.m) fetch(source + kPrefetchRows * t_.a_stride_m + last);
+      if (segment.count < kSegment) std::memset(codes, 0, sizeof(codes));
+      for_each_stretch(range, segment, [&](int64_t offset, int64_t k, int64_t length) {
+        if (length == kSegment) {
+          std::memcpy(codes, source + k, kSegment);
+        } else {
+          std::memcpy(codes + offset, source + k, static_cast<size_t>(length));
+        }
       });
-      const auto pack = t_.fmt_a.has_infinity ? pack_row<true> : pack_row<false>;
       pack(codes, whole_panels, s_.a_values.get() + row * kSegment,
            s_.a_exponent.get() + row * kSegment, s_.a_low.get() + row * kSegment);
     }
   }
 
-  void pack_b(const SplitRange& range, int64_t p, int64_t count, int64_t padded, int64_t panel) {
+  void pack_b(const SplitRange& range, const Segment& segment, int64_t panel) {
+    const int64_t padded = segment.padded();
     const int64_t column = panel * kPanel;
     const int64_t columns = std::min<int64_t>(kPanel, t_.n - column);
+    fetch_next_b(range, segment, panel);
     uint8_t* codes = s_.codes.get();
     int64_t copied = 0;
     if (columns < kPanel) std::memset(codes, 0, static_cast<size_t>(padded * kPanel));
     const uint8_t* source = t_.b + column * t_.b_stride_n;
-    for_each_stretch(range, p, count, [&](int64_t offset, int64_t k, int64_t length) {
+    for_each_stretch(range, segment, [&](int64_t offset, int64_t k, int64_t length) {
       gather_panel(source + k * t_.b_stride_k, t_.b_stride_n, t_.b_stride_k, columns, length,
                    codes + offset * kPanel);
       copied = offset + length;
@@ -168,83 +190,87 @@ class TileKernel {
     // Own elements past K come last: the zero padding of a ragged tile or block (R9).
     std::memset(codes + copied * kPanel, 0, static_cast<size_t>((padded - copied) * kPanel));
     const auto pack = t_.fmt_b.has_infinity ? pack_panel<true> : pack_panel<false>;
-    const int64_t at = panel * kSegment * kPanel;
-    pack(codes, padded, s_.b_values.get() + at, s_.b_exponent.get() + at, s_.b_low.get() + at);
+    pack(codes, padded, s_.b_values.get(), s_.b_exponent.get(), s_.b_low.get());
   }
 
-  // A stretch of a chain short enough for its packed panel to stay in the first-level cache.
-  struct Stretch {
-    int64_t begin;
-    int64_t end;
-    bool starts_chain;
-    bool ends_chain;
-  };
+  // Codes that will be packed next are read far apart, so the processor does not see them coming.
+  static void fetch(const uint8_t* codes) {
+    constexpr int kRead = 0;
+    constexpr int kSecondLevel = 2;
+    __builtin_prefetch(codes, kRead, kSecondLevel);
+  }
+  void fetch_next_b(const SplitRange& range, const Segment& segment, int64_t panel) const {
+    const bool same_segment = panel + 1 < panels_;
+    const int64_t p = segment.begin + (same_segment ? 0 : kSegment);
+    const int64_t column = same_segment ? (panel + 1) * kPanel : 0;
+    const int64_t k = p < range.length ? range.k_of(p) : t_.k;
+    const int64_t columns = std::min<int64_t>(kPanel, t_.n - column);
+    const int64_t depth = std::min(kSegment, t_.k - k);
+    if (depth <= 0) return;
+    const uint8_t* codes = t_.b + column * t_.b_stride_n + k * t_.b_stride_k;
+    if (t_.b_stride_k == 1) {
+      for (int64_t n = 0; n < columns; ++n) fetch(codes + n * t_.b_stride_n + depth - 1);
+    } else {
+      for (int64_t i = 0; i < depth; ++i) fetch(codes + i * t_.b_stride_k + columns - 1);
+    }
+  }
 
-  void run_panel(int64_t panel, int64_t padded, bool starts, bool ends, Destination to) {
-    const int64_t at = panel * kSegment * kPanel;
-    const PackedB b{s_.b_values.get() + at, s_.b_exponent.get() + at, s_.b_low.get() + at};
-    for (int64_t k = 0; k < padded; k += kL1Span) {
-      const int64_t end = std::min(k + kL1Span, padded);
-      const Stretch stretch{k, end, starts && k == 0, ends && end == padded};
-      int64_t row = 0;
-      row = run_rows<Lanes::kRowBlock>(b, row, panel, stretch, to);
-      if constexpr (Lanes::kRowBlock > 2) row = run_rows<2>(b, row, panel, stretch, to);
-      run_rows<1>(b, row, panel, stretch, to);
+  void run_panel(const SplitRange& range, const Segment& segment, int64_t panel, Destination to) {
+    int64_t row = 0;
+    for (; row + Lanes::kRowBlock <= t_.m; row += Lanes::kRowBlock) {
+      run_rows<Lanes::kRowBlock>(range, segment, row, panel, to);
+    }
+    run_last_rows<Lanes::kRowBlock - 1>(range, segment, row, panel, to);
+  }
+  template <int kRows>
+  void run_last_rows(const SplitRange& range, const Segment& segment, int64_t row, int64_t panel,
+                     Destination to) {
+    if constexpr (kRows > 0) {
+      if (row + kRows == t_.m) {
+        run_rows<kRows>(range, segment, row, panel, to);
+      } else {
+        run_last_rows<kRows - 1>(range, segment, row, panel, to);
+      }
     }
   }
 
   template <int kRows>
-  int64_t run_rows(const PackedB& b, int64_t row, int64_t panel, const Stretch& stretch,
-                   Destination to) {
-    alignas(64) float c[kRows * kPanel];
-    for (; row + kRows <= t_.m; row += kRows) {
-      const PackedA a{s_.a_values.get() + row * kSegment, s_.a_exponent.get() + row * kSegment,
-                      s_.a_low.get() + row * kSegment, kSegment};
-      const int64_t at = row * kStateStride + panel * kPanel;
-      float* chain = s_.chain.get() + at;
-      if (stretch.starts_chain) {
-        std::memset(c, 0, sizeof(c));
-      } else {
-        for (int r = 0; r < kRows; ++r) {
-          std::memcpy(c + r * kPanel, chain + r * kStateStride, sizeof(float) * kPanel);
-        }
-      }
-      for (int64_t k = stretch.begin; k < stretch.end; k += kNfma) {
-        Block<kNfma, kRows>::run(a, b, k, c);
-      }
-      if (stretch.ends_chain) {
-        finish_chain<kRows>(c, to.state + at, to.add);
-      } else {
-        for (int r = 0; r < kRows; ++r) {
-          std::memcpy(chain + r * kStateStride, c + r * kPanel, sizeof(float) * kPanel);
-        }
-      }
-    }
-    return row;
+  void run_rows(const SplitRange& range, const Segment& segment, int64_t row, int64_t panel,
+                Destination to) {
+    if (panel == 0) pack_a(range, segment, row, kRows);
+    const PackedB b{s_.b_values.get(), s_.b_exponent.get(), s_.b_low.get()};
+    const PackedA a{s_.a_values.get() + row * kSegment, s_.a_exponent.get() + row * kSegment,
+                    s_.a_low.get() + row * kSegment, kSegment};
+    float* c = (to.add ? s_.chain.get() : to.state) + state_at(row, panel);
+    if (!segment.starts_chain) prefetch(c + kRows * kPanel);
+    if (segment.starts_chain) std::memset(c, 0, sizeof(float) * kRows * kPanel);
+    for (int64_t k = 0; k < segment.count; k += kNfma) Block<kNfma, kRows>::run(a, b, k, c);
+    if (segment.ends_chain) finish_chain(c, to.state + state_at(row, panel), kRows, to.add);
+  }
+
+  // The next rows' chain state, which may have left the second-level cache.
+  static void prefetch(const float* state) {
+    for (int i = 0; i < Lanes::kRowBlock * kPanel; i += 16) __builtin_prefetch(state + i, 1);
   }
 
   // R7 for a chain's last block: kFrac fraction bits, toward zero. The accumulator is normal
   // (kMinAccumulator), so this clears the mantissa's low bits; a zero is +0 already.
-  template <int kRows>
-  static void finish_chain(const float* c, float* to, bool add) {
+  static void finish_chain(const float* c, float* to, int rows, bool add) {
     static_assert(kMinAccumulator >= kFp32.emin());
     constexpr uint32_t kKeep = ~((uint32_t{1} << (kFp32.mantissa_bits - kFrac)) - 1);
     const Lanes::NearestScope nearest;
-    for (int r = 0; r < kRows; ++r) {
-      for (int i = 0; i < kPanel; i += Lanes::kFloats) {
-        Lanes::Floats x =
-            Lanes::floats(Lanes::and_(Lanes::load(c + r * kPanel + i), Lanes::broadcast(kKeep)));
-        if (add) x = Lanes::add_nearest(Lanes::load_floats(to + r * kStateStride + i), x);
-        Lanes::store_floats(to + r * kStateStride + i, x);
-      }
+    for (int i = 0; i < rows * kPanel; i += Lanes::kFloats) {
+      Lanes::Floats x = Lanes::floats(Lanes::and_(Lanes::load(c + i), Lanes::broadcast(kKeep)));
+      if (add) x = Lanes::add_nearest(Lanes::load_floats(to + i), x);
+      Lanes::store_floats(to + i, x);
     }
   }
 
   template <typename Each>
   void for_each_state(const Each& each) const {
-    for (int64_t row = 0; row < t_.m; ++row) {
-      const int64_t at = row * kStateStride;
-      for (int64_t i = at; i < at + panels_ * kPanel; ++i) each(i);
+    for (int64_t panel = 0; panel < panels_; ++panel) {
+      const int64_t at = state_at(0, panel);
+      for (int64_t i = at; i < at + t_.m * kPanel; ++i) each(i);
     }
   }
 
@@ -259,12 +285,15 @@ class TileKernel {
   // From panel order (float vector q, lane j) to column 4 j + q.
   void store() const {
     for (int64_t row = 0; row < t_.m; ++row) {
-      const float* state = s_.total.get() + row * kStateStride;
       uint32_t* acc = t_.acc + row * t_.acc_stride_m;
-      for (int64_t column = 0; column < t_.n; ++column) {
-        const int64_t in_panel = column % kPanel;
-        const int64_t at = column - in_panel + in_panel % 4 * Lanes::kFloats + in_panel / 4;
-        std::memcpy(acc + column, state + at, 4);
+      for (int64_t panel = 0; panel < panels_; ++panel) {
+        alignas(64) float columns[kPanel];
+        const float* state = s_.total.get() + state_at(row, panel);
+        for (int j = 0; j < Lanes::kFloats; ++j) {
+          for (int q = 0; q < 4; ++q) columns[4 * j + q] = state[q * Lanes::kFloats + j];
+        }
+        const int64_t count = std::min<int64_t>(kPanel, t_.n - panel * kPanel);
+        std::memcpy(acc + panel * kPanel, columns, static_cast<size_t>(count) * 4);
       }
     }
   }

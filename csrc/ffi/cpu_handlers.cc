@@ -1,15 +1,11 @@
-// The GEMM handler: checks the call (gemm_call.h), then calls cpu/gemm.h.
+// The GEMM handler: what XLA calls, around the call that checks and computes (cpu_call.h).
 
 #include "ffi/cpu_handlers.h"
 
-#include <new>
-#include <string>
 #include <string_view>
 
-#include "cpu/dispatch.h"
-#include "cpu/gemm.h"
 #include "ffi/attrs.h"
-#include "ffi/gemm_call.h"
+#include "ffi/cpu_call.h"
 #include "ffi/pool.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -23,22 +19,10 @@ ffi::Error gemm(ffi::ThreadPool thread_pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
                 ffi::Result<ffi::AnyBuffer> out, InstructionModel model, AccumulationPlan plan,
                 std::string_view b_layout, std::string_view kernel, bool has_scale_result,
                 bool has_c) {
-  const GemmAttributes attrs{model, plan, b_layout, kernel, has_scale_result, has_c};
-  const cpu::KernelTarget* target = cpu::find_target(kernel);
-  if (target == nullptr) {
-    return invalid("kernel " + std::string(kernel) + " is unknown or cannot run on this processor");
-  }
-  try {
-    cpu::GemmProblem problem{};
-    ffi::Error error = make_problem({a, b, scale_a, scale_b, rest, *out}, attrs, problem);
-    if (error.failure()) return error;
-    XlaPool pool(thread_pool);
-    cpu::run_gemm(problem, *target, pool);
-  } catch (const std::bad_alloc&) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted,
-                      "mmaemu_jax: out of memory for the packed panels of a tile");
-  }
-  return ffi::Error::Success();
+  GemmOperands operands{a, b, scale_a, scale_b, {}, *out};
+  if (ffi::Error e = take_rest(rest, operands.rest); e.failure()) return e;
+  XlaPool pool(thread_pool);
+  return call_on_cpu(pool, operands, {model, plan, b_layout, kernel, has_scale_result, has_c});
 }
 
 }  // namespace

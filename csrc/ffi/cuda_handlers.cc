@@ -60,7 +60,9 @@ ffi::Error gemm(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::An
                 bool has_c) {
   const GemmAttributes attrs{model, plan, b_layout, kernel, has_scale_result, has_c};
   cpu::GemmProblem problem{};
-  ffi::Error error = make_problem({a, b, scale_a, scale_b, rest, *out}, attrs, problem);
+  GemmOperands operands{a, b, scale_a, scale_b, {}, *out};
+  if (ffi::Error e = take_rest(rest, operands.rest); e.failure()) return e;
+  ffi::Error error = make_problem(operands, attrs, problem);
   if (error.failure()) return error;
   cuda::Workspace workspace{};
   if (ffi::Error e = take_workspace(more, workspace); e.failure()) return e;

@@ -123,15 +123,17 @@ const uint32_t* fp32_bits(ffi::AnyBuffer buffer) {
 }
 
 // scale_result and c, in this order, where the attributes announce them.
-ffi::Error take_optional_operands(ffi::RemainingArgs rest, const GemmAttributes& attrs,
-                                  cpu::GemmProblem& p) {
+ffi::Error take_optional_operands(const std::vector<ffi::AnyBuffer>& rest,
+                                  const GemmAttributes& attrs, cpu::GemmProblem& p) {
+  if (rest.size() != size_t{attrs.has_scale_result} + size_t{attrs.has_c}) {
+    return invalid("wrong number of operands");
+  }
   size_t index = 0;
   const auto take = [&](const char* name, const std::vector<int64_t>& trailing,
                         cpu::BatchStrides& strides, const uint32_t*& data) {
-    auto buffer = rest.get<ffi::AnyBuffer>(index++);
-    if (!buffer.has_value()) return buffer.error();
-    ffi::Error e = check_operand(name, *buffer, ffi::DataType::F32, p.batch, trailing, strides);
-    if (e.success()) data = fp32_bits(*buffer);
+    const ffi::AnyBuffer buffer = rest[index++];
+    ffi::Error e = check_operand(name, buffer, ffi::DataType::F32, p.batch, trailing, strides);
+    if (e.success()) data = fp32_bits(buffer);
     return e;
   };
   if (attrs.has_scale_result) {
@@ -142,7 +144,6 @@ ffi::Error take_optional_operands(ffi::RemainingArgs rest, const GemmAttributes&
     ffi::Error e = take("c", {p.m, p.n}, p.c_strides, p.c);
     if (e.failure()) return e;
   }
-  if (rest.size() != index) return invalid("wrong number of operands");
   return ffi::Error::Success();
 }
 
@@ -150,6 +151,15 @@ ffi::Error take_optional_operands(ffi::RemainingArgs rest, const GemmAttributes&
 
 ffi::Error invalid(const std::string& what) {
   return ffi::Error::InvalidArgument("mmaemu_jax: " + what);
+}
+
+ffi::Error take_rest(ffi::RemainingArgs remaining, std::vector<ffi::AnyBuffer>& rest) {
+  for (size_t i = 0; i < remaining.size(); ++i) {
+    auto buffer = remaining.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) return buffer.error();
+    rest.push_back(*buffer);
+  }
+  return ffi::Error::Success();
 }
 
 ffi::Error make_problem(const GemmOperands& operands, const GemmAttributes& attrs,

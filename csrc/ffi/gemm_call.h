@@ -1,11 +1,13 @@
-// What XLA hands to the GEMM handlers of every platform, checked against what
-// mmaemu_jax/primitive.py promised. Operands: a (*L, M, K), b (*L, N, K) or (*L, K, N), scale_a
+// What XLA, or the entry for numpy arrays, hands to the GEMMs of every platform, checked against
+// what mmaemu_jax/primitive.py promised. Operands: a (*L, M, K), b (*L, N, K) or (*L, K, N),
+// scale_a
 // (*L), scale_b (*L), then scale_result (*L) if has_scale_result, then c (*L, M, N) if has_c. Every
 // leading dimension of an operand is 1 or the output's.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cpu/gemm.h"
 #include "xla/ffi/api/ffi.h"
@@ -26,12 +28,16 @@ struct GemmOperands {
   xla::ffi::AnyBuffer b;
   xla::ffi::AnyBuffer scale_a;
   xla::ffi::AnyBuffer scale_b;
-  xla::ffi::RemainingArgs rest;
+  std::vector<xla::ffi::AnyBuffer> rest;  // scale_result, c
   xla::ffi::AnyBuffer out;
 };
 
 // INVALID_ARGUMENT with the package's prefix.
 xla::ffi::Error invalid(const std::string& what);
+
+// The buffers behind the fixed operands, or why one is none.
+xla::ffi::Error take_rest(xla::ffi::RemainingArgs remaining,
+                          std::vector<xla::ffi::AnyBuffer>& rest);
 
 // The problem of a call, its pointers those of the buffers, or what is wrong with the call.
 xla::ffi::Error make_problem(const GemmOperands& operands, const GemmAttributes& attrs,

@@ -212,6 +212,10 @@ void check_target_list() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) expected = "avx2 scalar";
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
     expected = "avx512 avx2 scalar";
+    if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bitalg") &&
+        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("gfni")) {
+      expected = "avx512_vbmi " + expected;
+    }
   }
 #elif defined(__aarch64__)
   expected = "neon scalar";

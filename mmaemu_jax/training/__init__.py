@@ -1,7 +1,12 @@
 """Training with a GPU's FP8 numerics: dot_general with gradients, recipes, scaling, state."""
 
+from mmaemu_jax.training.comparison import Comparison as Comparison
+from mmaemu_jax.training.comparison import Variant as Variant
+from mmaemu_jax.training.comparison import compare as compare
+from mmaemu_jax.training.comparison import load_comparison as load_comparison
 from mmaemu_jax.training.dot_general import fp8_dot_general as fp8_dot_general
 from mmaemu_jax.training.einsum import fp8_einsum as fp8_einsum
+from mmaemu_jax.training.float32_accumulation import float32_dot_general as float32_dot_general
 from mmaemu_jax.training.recipe import Gemm as Gemm
 from mmaemu_jax.training.recipe import Quantization as Quantization
 from mmaemu_jax.training.recipe import Recipe as Recipe

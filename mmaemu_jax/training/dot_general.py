@@ -7,30 +7,28 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from mmaemu_jax.arguments import dtype_argument, name_argument, unknown_option
+from mmaemu_jax.arguments import name_argument
 from mmaemu_jax.backends import check_backend
-from mmaemu_jax.call import array_operand
-from mmaemu_jax.contraction import (
-    Contraction,
-    ContractionArgument,
-    Mode,
-    contraction_argument,
-)
+from mmaemu_jax.contraction import ContractionArgument, Mode
 from mmaemu_jax.errors import message
 from mmaemu_jax.platforms import Profile, SplitArgument, parse_splitk, profile_argument
+from mmaemu_jax.training.arguments import (
+    FUNCTION,
+    check_state,
+    check_unused,
+    contractions_argument,
+    operand_argument,
+    result_dtype,
+)
 from mmaemu_jax.training.cast import Fp8Tensor, cast
 from mmaemu_jax.training.gemms import GemmOptions, check_dimensions, fp8_gemm, wide_gemm
 from mmaemu_jax.training.layout import Layout, make_layout
 from mmaemu_jax.training.recipe import GEMM_TENSORS, Recipe
 from mmaemu_jax.training.recipes import recipe_argument
 from mmaemu_jax.training.state import Fp8State
-
-FUNCTION = "fp8_dot_general"
-_DTYPES = tuple(np.dtype(t) for t in (jnp.float32, jnp.bfloat16, jnp.float16))
 
 
 def fp8_dot_general(
@@ -82,115 +80,18 @@ def fp8_dot_general(
         MmaemuError: as scaled_mm.
     """
     known = recipe_argument(FUNCTION, recipe)
-    lhs, rhs = _operand("lhs", lhs), _operand("rhs", rhs)
-    _check_unused(precision, out_sharding)
+    lhs, rhs = operand_argument("lhs", lhs), operand_argument("rhs", rhs)
+    check_unused(precision, out_sharding)
     layout = make_layout(lhs, rhs, dimension_numbers)
-    out_dtype = _out_dtype(lhs, rhs, preferred_element_type)
+    out_dtype = result_dtype(lhs, rhs, preferred_element_type)
     name_argument(FUNCTION, "backend", backend)
     check_backend(FUNCTION, backend)
     platform = profile_argument(FUNCTION, known.profile if profile is None else profile)
     parse_splitk(FUNCTION, splitk, platform)
-    _check_state(known, state)
-    options = GemmOptions(known, platform, splitk, backend, _contractions(contraction))
+    check_state(known, state)
+    options = GemmOptions(known, platform, splitk, backend, contractions_argument(contraction))
     call = _Call(options, layout, out_dtype, lhs.dtype, rhs.dtype)
     return _dot(call, lhs, rhs, state)
-
-
-def _operand(name: str, value) -> jax.Array:
-    operand = array_operand(FUNCTION, name, value)
-    if operand.dtype not in _DTYPES:
-        raise TypeError(
-            message(
-                f"{FUNCTION}: {name} must be float32, bfloat16 or float16, got {operand}.",
-                ["convert it first", "mmaemu_jax.scaled_mm multiplies FP8 arrays"],
-            )
-        )
-    return jnp.asarray(value)
-
-
-def _check_unused(precision, out_sharding) -> None:
-    if precision is not None:
-        raise ValueError(
-            message(
-                f"{FUNCTION}: precision must be None, got {precision!r}: the recipe says how each "
-                "GEMM accumulates.",
-                ["dataclasses.replace(recipe, fprop=Gemm(('lhs', 'rhs'), use_fast_accum=False))"],
-            )
-        )
-    if out_sharding is not None:
-        raise ValueError(
-            message(
-                f"{FUNCTION}: out_sharding must be None, got {out_sharding!r}: the result is "
-                "sharded as the operands are.",
-                ["jax.sharding.reshard(result, ...)"],
-            )
-        )
-
-
-def _out_dtype(lhs, rhs, preferred) -> np.dtype:
-    if preferred is None:
-        return np.dtype(jnp.promote_types(lhs.dtype, rhs.dtype))
-    dtype = dtype_argument(FUNCTION, "preferred_element_type", preferred)
-    if dtype not in _DTYPES:
-        raise ValueError(
-            message(
-                f"{FUNCTION}: preferred_element_type must be float32, bfloat16 or float16, got "
-                f"{dtype.name}.",
-                ["leave it out", "quantize the result with mmaemu_jax.quantize"],
-            )
-        )
-    return dtype
-
-
-def _check_state(recipe: Recipe, state) -> None:
-    delayed = [t for t in ("lhs", "rhs", "grad") if _is_delayed(recipe, t)]
-    if state is None and delayed:
-        raise ValueError(
-            message(
-                f"{FUNCTION}: recipe {recipe.name!r} scales {', '.join(delayed)} with delay and "
-                "needs a state, got None.",
-                ["pass state=mmaemu_jax.training.init_state(recipe)", "a recipe that scales by "
-                 "the current amax, such as 'te_pytorch_current'"],
-            )
-        )  # fmt: skip
-    if state is None:
-        return
-    if not isinstance(state, Fp8State):
-        raise TypeError(f"{FUNCTION}: state must be an Fp8State or None, got {state!r}.")
-    for tensor in ("lhs", "rhs", "grad"):
-        scale = getattr(state, tensor)
-        length = recipe.quantization(tensor).scaling.history_length
-        if (scale is not None) != (tensor in delayed) or (
-            scale is not None and (scale.amax_history.shape, scale.scale.shape) != ((length,), ())
-        ):
-            raise ValueError(
-                message(
-                    f"{FUNCTION}: the state of {tensor} does not fit recipe {recipe.name!r}.",
-                    ["pass state=mmaemu_jax.training.init_state(recipe)"],
-                )
-            )
-
-
-def _contractions(value) -> tuple[tuple[str, Contraction], ...]:
-    if not isinstance(value, Mapping):
-        how = contraction_argument(FUNCTION, value)
-        if how.axes or how.parts > 1:
-            raise ValueError(
-                message(
-                    f"{FUNCTION}: each GEMM contracts another dimension: say which one {how} is "
-                    "for.",
-                    ["contraction={'wgrad': Contraction(...)} for the weights' gradient"],
-                )
-            )
-        value = dict.fromkeys(GEMM_TENSORS, how)
-    for name in value:
-        if name not in GEMM_TENSORS:
-            raise unknown_option(FUNCTION, "GEMM in contraction", name, GEMM_TENSORS)
-    return tuple((name, contraction_argument(FUNCTION, how)) for name, how in value.items())
-
-
-def _is_delayed(recipe: Recipe, tensor: str) -> bool:
-    return recipe.quantization(tensor).scaling.timing == "delayed"
 
 
 # ------------------------------------------------------------------------------------ the gradient

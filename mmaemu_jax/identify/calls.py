@@ -1,0 +1,103 @@
+"""The black box: every call that was made, with its operands and the bits that came back."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from mmaemu_jax.errors import message
+from mmaemu_jax.identify.output import Extras
+from mmaemu_jax.identify.probes import Formats
+
+Shape = tuple[int, int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One call: codes a [M, K] and b [N, K], further operands, and the output's bits [M, N].
+
+    ``pairs`` outputs (i, i) were designed; all outputs count.
+    """
+
+    purpose: str
+    shape: Shape
+    a: np.ndarray
+    b: np.ndarray
+    extras: Extras
+    bits: np.ndarray
+    pairs: int = 0
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """The bits of the designed outputs."""
+        return self.bits.diagonal()[: self.pairs]
+
+
+@dataclasses.dataclass(frozen=True)
+class Interface:
+    """What is known of a GEMM before it is called: formats of a and b, output, further operands."""
+
+    formats: Formats
+    out_dtype: np.dtype
+    operands: tuple[str, ...] = ()
+
+
+class BlackBox:
+    """Calls the GEMM, no more often than allowed, and keeps what it saw."""
+
+    def __init__(
+        self,
+        gemm: Callable[..., Any],
+        interface: Interface,
+        b_layout: Literal["kn", "nk"],
+        budget: int,
+    ):
+        self.interface = interface
+        self.formats, self.out_dtype = interface.formats, interface.out_dtype
+        self.operands = interface.operands
+        self.calls: list[Call] = []
+        self._gemm, self._layout, self._budget = gemm, b_layout, budget
+
+    @property
+    def left(self) -> int:
+        """Calls that may still be made."""
+        return self._budget - len(self.calls)
+
+    def neutral(self, shape: Shape) -> Extras:
+        """Further operands that leave the accumulator as it is."""
+        m, n, _ = shape
+        one = np.float32(1)
+        values: dict[str, Any] = {"scale_a": one, "scale_b": one, "scale_result": one}
+        values |= {"bias": np.zeros(n, np.float32), "c": np.zeros((m, n), np.float32)}
+        chosen = {name: values[name] for name in self.operands}
+        return Extras(**chosen, beta=one if "c" in chosen else None)
+
+    def call(
+        self,
+        purpose: str,
+        shape: Shape,
+        a: np.ndarray,
+        b: np.ndarray,
+        extras: Extras | None = None,
+        pairs: int = 0,
+    ) -> Call:
+        """One call of the GEMM on codes a [M, K] and b [N, K]."""
+        extras = self.neutral(shape) if extras is None else extras
+        fmt_a, fmt_b = self.formats
+        b_values = b.view(fmt_b.dtype)
+        if self._layout == "kn":
+            b_values = np.ascontiguousarray(b_values.T)
+        result = np.asarray(self._gemm(a.view(fmt_a.dtype), b_values, **extras.keywords()))
+        if result.shape != shape[:2] or result.dtype != self.out_dtype:
+            raise ValueError(
+                message(
+                    f"identify: the GEMM must return {self.out_dtype.name}{list(shape[:2])} for "
+                    f"M, N, K = {shape}, got {result.dtype.name}{list(result.shape)}.",
+                    ["pass another out_dtype", "pass b_layout='nk' for a GEMM that takes b [N, K]"],
+                )
+            )
+        bits = np.ascontiguousarray(result).view(f"u{self.out_dtype.itemsize}")
+        made = Call(purpose, shape, a, b, extras, bits.reshape(shape[:2]), pairs)
+        self.calls.append(made)
+        return made

@@ -1,0 +1,189 @@
+"""Why do some outputs differ? Tries every single change of what was expected, and says which
+explain the bits that were seen."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mmaemu_jax.errors import message
+from mmaemu_jax.identify.arguments import format_pair
+from mmaemu_jax.identify.calls import BlackBox, Call, Interface
+from mmaemu_jax.identify.check import member_bits
+from mmaemu_jax.identify.conclude import neighbours
+from mmaemu_jax.identify.family import SPLITS, family_of
+from mmaemu_jax.identify.member import Member
+from mmaemu_jax.identify.models import as_member
+from mmaemu_jax.identify.output import Extras
+from mmaemu_jax.identify.plan import Plan
+from mmaemu_jax.testing.bits import bits_of
+
+#: Outputs that are explained at most, and products that are evaluated to find them.
+_MOST = 512
+#: A change that explains none of this many differing outputs is not looked at further.
+_FEW = 24
+_PRODUCTS = 1 << 26
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """One way to explain outputs that differ.
+
+    Attributes:
+        change: in words, from what was expected.
+        member: the changed model.
+        explained: differing outputs whose bits it gives.
+        broken: agreeing outputs that it would change.
+    """
+
+    change: str
+    member: Member
+    explained: int
+    broken: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+    """What :func:`classify` found.
+
+    Attributes:
+        outputs: outputs that were compared.
+        differing: of these, those that differ from the expected model.
+        explanations: changes that explain at least one of them and break nothing, the best first.
+    """
+
+    outputs: int
+    differing: int
+    explanations: tuple[Explanation, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.differing} of {self.outputs} outputs differ from the expected model"]
+        lines += [
+            f"  {e.change}: explains {e.explained}" + (f", breaks {e.broken}" if e.broken else "")
+            for e in self.explanations
+        ]
+        if self.differing and not self.explanations:
+            lines.append("  no single change of the model explains any of them")
+        return "\n".join(lines)
+
+
+def classify(
+    a: Any,
+    b: Any,
+    seen: Any,
+    expected: Any,
+    *,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    scale_result: Any = None,
+    bias: Any = None,
+    b_layout: str = "nk",
+) -> Classification:
+    """Explains the outputs of a GEMM that are not those of the expected model.
+
+    Fast against slow accumulation, another split or combine order, other bit counts, a double
+    rounding, another order of scales, and whatever else is one change away in the family.
+
+    Args:
+        a: float8 [M, K].
+        b: float8 [N, K], or [K, N] with ``b_layout="kn"``.
+        seen: [M, N] in an output dtype of R18: what the GEMM returned.
+        expected: the model it should follow: a :class:`Member`, an :class:`Identification`, a
+            preset, or ``(preset, plan)``.
+        scale_a, scale_b, scale_result, bias: further operands of the GEMM, if it has them.
+        b_layout: "nk" or "kn".
+
+    Returns:
+        The changes that explain, with how many outputs each explains.
+
+    Raises:
+        TypeError, ValueError: operands of the wrong type or shape.
+    """
+    member = as_member("classify", expected)
+    call, interface = _as_call(a, b, seen, b_layout, scale_a, scale_b, scale_result, bias)
+    box = BlackBox(_never, interface, "nk", 0)
+    rows, columns = _chosen(member, box, call)
+    wanted = call.bits[rows, columns]
+    plain = _pairs(member, box, call, rows, columns)
+    differ = plain != wanted
+    if not differ.any():
+        return Classification(len(rows), 0, ())
+    found = []
+    few = np.flatnonzero(differ)[:_FEW]
+    for change, other in _changes(member, interface):
+        if not (_pairs(other, box, call, rows[few], columns[few]) == wanted[few]).any():
+            continue
+        bits = _pairs(other, box, call, rows, columns)
+        explained = int((bits[differ] == wanted[differ]).sum())
+        broken = int((bits[~differ] != wanted[~differ]).sum())
+        if explained:
+            found.append(Explanation(change, other, explained, broken))
+    found.sort(key=lambda e: (e.broken - e.explained, e.change))
+    best = [e for e in found if not e.broken] or found[:3]
+    return Classification(len(rows), int(differ.sum()), tuple(best))
+
+
+def _never(*_: Any, **__: Any):
+    raise AssertionError("classify makes no calls")
+
+
+def _as_call(a, b, seen, b_layout, scale_a, scale_b, scale_result, bias):
+    a, b, seen = (np.asarray(x) for x in (a, b, seen))
+    b = np.ascontiguousarray(b.T) if b_layout == "kn" else b
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or seen.shape != (len(a), len(b)):
+        raise ValueError(
+            message(
+                f"classify: a [M, K], b [N, K] and seen [M, N] do not fit: {a.shape}, {b.shape}, "
+                f"{seen.shape}.",
+                ["b_layout='kn' for b [K, N]"],
+            )
+        )
+    formats = format_pair("classify", (a.dtype, b.dtype))
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "scale_result": scale_result}
+    values: dict[str, Any] = {
+        name: np.float32(np.asarray(s).reshape(())) for name, s in scales.items() if s is not None
+    }
+    if bias is not None:
+        values["bias"] = np.asarray(bias, np.float32).reshape(-1)
+    extras = Extras(**values)
+    interface = Interface(formats, seen.dtype, tuple(extras.keywords()))
+    shape = (len(a), len(b), a.shape[1])
+    codes = [np.ascontiguousarray(x).view(np.uint8) for x in (a, b)]
+    return Call("given", shape, codes[0], codes[1], extras, np.asarray(bits_of(seen))), interface
+
+
+def _chosen(member: Member, box: BlackBox, call: Call) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the outputs to explain: of those that differ, and of those that agree, a few.
+
+    Of a large GEMM only as many outputs are looked at as :data:`_PRODUCTS` allow.
+    """
+    m, n, k = call.shape
+    rng = np.random.default_rng(0)
+    outputs = rng.permutation(m * n)[: max(_MOST, _PRODUCTS // k)]
+    rows, columns = np.divmod(outputs, n)
+    parts = [slice(i, i + _MOST) for i in range(0, len(rows), _MOST)]
+    bits = np.concatenate([_pairs(member, box, call, rows[p], columns[p]) for p in parts])
+    differ = bits != call.bits[rows, columns]
+    some = [np.flatnonzero(which)[: _MOST // 2] for which in (differ, ~differ)]
+    index = np.sort(np.concatenate(some))
+    return rows[index], columns[index]
+
+
+def _pairs(member: Member, box: BlackBox, call: Call, rows, columns) -> np.ndarray:
+    return member_bits(member, box, call, rows, columns, paired=True)
+
+
+def _changes(member: Member, interface: Interface) -> Sequence[tuple[str, Member]]:
+    """Single changes, and every split with the member's own arithmetic."""
+    changes = list(neighbours(member, family_of(interface)))
+    seen = {other for _, other in changes} | {member}
+    for split in SPLITS:
+        other = dataclasses.replace(member, plan=_split(member.plan, split))
+        if other not in seen:
+            changes.append((other.words()[0], other))
+    return changes
+
+
+def _split(plan: Plan, split) -> Plan:
+    return dataclasses.replace(plan, split=split)

@@ -1,0 +1,190 @@
+"""From what a search left to an :class:`Identification`: classes, witnesses, counterexample."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from mmaemu_jax.identify.calls import BlackBox, Call, Shape
+from mmaemu_jax.identify.check import compared, member_bits, mismatches
+from mmaemu_jax.identify.equivalence import canonical, is_argued
+from mmaemu_jax.identify.family import BLOCKS, LANES, RESTARTS, WHOLE, Family
+from mmaemu_jax.identify.member import Member
+from mmaemu_jax.identify.plan import Parts, Plan
+from mmaemu_jax.identify.report import EquivalenceClass, Identification, Witness
+from mmaemu_jax.identify.shrink import Counterexample, of_output, smallest
+
+_LISTED = 24
+_ROWS = 24
+
+
+def classify(
+    box: BlackBox, shapes: Sequence[Shape], members: list[Member], aliases: dict[Plan, list[Plan]]
+) -> list[EquivalenceClass]:
+    """``members``, and those that differ from them by an alias of the plan, in classes."""
+    classes: dict = {}
+    for member in members:
+        key = canonical(member, box.interface, shapes)
+        classes.setdefault(key, []).append(member)
+    built = []
+    for same in classes.values():
+        every = [
+            dataclasses.replace(m, plan=plan)
+            for m in same
+            for plan in aliases.get(m.plan, [m.plan])
+        ]
+        every.sort(key=_plainness)
+        argued = len(every) == 1 or is_argued(every[0], box.interface, shapes)
+        built.append(EquivalenceClass(tuple(every[:_LISTED]), len(every), argued))
+    return sorted(built, key=lambda c: _plainness(c.members[0]))
+
+
+def found(
+    box: BlackBox,
+    family: Family,
+    shapes: Sequence[Shape],
+    classes: list[EquivalenceClass],
+    separable: bool,
+    tried: int,
+) -> Identification:
+    """The identification of what explains everything."""
+    keys = {canonical(c.members[0], box.interface, shapes) for c in classes}
+    runners_up = [
+        (change, other)
+        for change, other in neighbours(classes[0].members[0], family)
+        if canonical(other, box.interface, shapes) not in keys
+    ]
+    return _identification(
+        box, family, shapes, "undecided" if separable and len(classes) > 1 else "identified",
+        classes=tuple(classes), witnesses=_witnesses(box, runners_up), tried=tried,
+    )  # fmt: skip
+
+
+def outside(
+    box: BlackBox, family: Family, shapes: Sequence[Shape], why: str, nearest: Member | None
+) -> Identification:
+    """Nothing explains everything; ``nearest`` explains most."""
+    example = None if nearest is None else smallest(box, nearest)
+    return _identification(
+        box, family, shapes, "outside the family", why=why, nearest=nearest, counterexample=example
+    )
+
+
+def _identification(box, family, shapes, verdict, classes=(), witnesses=(), **fields):
+    return Identification(
+        verdict=verdict,
+        formats=(box.formats[0].name, box.formats[1].name),
+        out_dtype=box.out_dtype.name,
+        shapes=tuple(shapes),
+        operands=box.operands,
+        classes=classes,
+        witnesses=witnesses,
+        calls=tuple(call.purpose for call in box.calls),
+        family_size=family.size,
+        **fields,
+    )
+
+
+def _plainness(member: Member) -> tuple[int, str]:
+    """Fewer levels and fewer departures from the defaults first."""
+    plan = member.plan
+    levels = sum(not level.is_whole for level in plan.levels)
+    default = Member(plan)
+    changes = sum(
+        getattr(x, f.name) != getattr(y, f.name)
+        for x, y in (
+            (member.arithmetic, default.arithmetic),
+            (member.epilogue, default.epilogue),
+        )
+        for f in dataclasses.fields(x)
+        if f.name not in ("frac", "frac_out")
+    )
+    first = plan.restart.residue == "first"
+    return 2 * levels + changes + first + plan.late, str(member)
+
+
+# ------------------------------------------------------------------------------------- witnesses
+
+
+def _witnesses(box: BlackBox, runners_up) -> tuple[Witness, ...]:
+    """One output against each of them."""
+    found = []
+    for change, other in runners_up:
+        example = _against(box, other)
+        if example is not None:
+            found.append(Witness(change, other, example))
+    return tuple(found)
+
+
+def neighbours(member: Member, family: Family):
+    """(what changes, member) for single changes that stay in the family."""
+    plan = member.plan
+    options = {"restart": [*RESTARTS], "split": _near_splits(plan.split)}
+    if plan.block == 1:
+        options["lanes"] = [*LANES]
+    for name, values in options.items():
+        for value in values:
+            other = dataclasses.replace(plan, **{name: value})
+            yield _described(member, dataclasses.replace(member, plan=other))
+    if plan.block != 1:
+        for block, late in BLOCKS:
+            if (block == plan.block) != (late == plan.late):
+                other = dataclasses.replace(plan, block=block, late=late)
+                yield _described(member, dataclasses.replace(member, plan=other))
+    for part, options in (("arithmetic", family.steps(plan)), ("epilogue", family.epilogues)):
+        own = getattr(member, part)
+        for value in options:
+            changed = [
+                f.name
+                for f in dataclasses.fields(own)
+                if getattr(own, f.name) != getattr(value, f.name)
+            ]
+            if len(changed) == 1:
+                yield _described(member, dataclasses.replace(member, **{part: value}))
+
+
+def _near_splits(split: Parts) -> list[Parts]:
+    if split.is_whole:
+        return [Parts(2, 64, True), Parts(2, 128), Parts(2, 32)]
+    near = [WHOLE] + [
+        dataclasses.replace(split, count=split.count + d) for d in (-1, 1) if split.count + d > 1
+    ]
+    layouts = [(64, True), (128, False), (32, False)]
+    near += [
+        dataclasses.replace(split, tile=t, interleaved=i, combine=c)
+        for t, i in layouts
+        for c in ("serial", "pairwise", "halves")
+    ]
+    return [s for s in near if s != split]
+
+
+def _described(member: Member, other: Member) -> tuple[str, Member]:
+    own, theirs = member.words(), other.words()
+    gained = ", ".join(w for w in theirs if w not in own)
+    return gained or "without " + ", ".join(w for w in own if w not in theirs), other
+
+
+def _against(box: BlackBox, other: Member) -> Counterexample | None:
+    """An output that ``other`` gets wrong, looked for among few rows first."""
+    for call in box.calls:
+        for start in range(0, call.pairs, _ROWS):
+            index = np.arange(start, min(start + _ROWS, call.pairs))
+            bits = member_bits(other, box, call, index, index, paired=True)
+            wrong = np.flatnonzero(bits != call.diagonal[index])
+            if len(wrong):
+                row = int(index[wrong[0]])
+                return of_output(box, other, call, row, row)
+    for call in box.calls:
+        if not call.pairs and (example := _in_rows(box, other, call)) is not None:
+            return example
+    return None
+
+
+def _in_rows(box: BlackBox, other: Member, call: Call) -> Counterexample | None:
+    rows, columns = (x[:_ROWS] for x in compared(call))
+    bits = member_bits(other, box, call, rows, columns).reshape(len(rows), -1)
+    wrong = np.argwhere(bits != call.bits[np.ix_(rows, columns)])
+    if len(wrong):
+        return of_output(box, other, call, *map(int, wrong[0]))
+    wrong = mismatches(other, box, call)
+    return of_output(box, other, call, *map(int, wrong[0])) if len(wrong) else None

@@ -1,0 +1,111 @@
+"""Third question: what happens between accumulator and output? Asked by awkward scales."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mmaemu_jax.identify.bits import f32
+from mmaemu_jax.identify.calls import BlackBox, Call, Shape
+from mmaemu_jax.identify.evaluate import Operands, accumulators
+from mmaemu_jax.identify.member import Epilogue, Member
+from mmaemu_jax.identify.output import Extras, grid_of, output_bits
+
+_CANDIDATES = 96
+_COMPARED = 40
+_SEED = 4_242
+
+
+def ask_epilogue(
+    box: BlackBox, shape: Shape, member: Member, epilogues: Sequence[Epilogue], number: int
+) -> tuple[Call, list[Epilogue]] | None:
+    """One call whose scales, bias and c split ``epilogues`` best, and those that explain it.
+
+    None if no candidate splits them. ``member`` has the accumulators; half of them are single
+    products, which have few bits, and half are sums of two.
+    """
+    rng = np.random.default_rng([_SEED, number])
+    a, b = _few_products(rng, box, shape)
+    operands = Operands.of(box.formats, a, b, False)
+    acc = accumulators(member.plan, (member.arithmetic,), operands)[0].reshape(shape[:2])
+    rows, columns = (slice(0, min(_COMPARED, size)) for size in shape[:2])
+    best, most = None, 1
+    for _ in range(_CANDIDATES):
+        extras = _draw(rng, box, shape, acc)
+        part = _cut(extras, rows, columns)
+        bits = [_bits(acc[rows, columns], e, box, part).tobytes() for e in epilogues]
+        if len(set(bits)) > most:
+            best, most = extras, len(set(bits))
+            if most == len(epilogues):
+                break
+    if best is None:
+        return None
+    call = box.call("epilogue", shape, a, b, best)
+    seen = call.bits.reshape(-1)
+    return call, [e for e in epilogues if (_bits(acc, e, box, best) == seen).all()]
+
+
+def _bits(acc, epilogue: Epilogue, box: BlackBox, extras: Extras) -> np.ndarray:
+    return output_bits(acc.reshape(-1), epilogue, box.out_dtype, extras, False)
+
+
+def _cut(extras: Extras, rows: slice, columns: slice) -> Extras:
+    values = dict(vars(extras))
+    if extras.bias is not None:
+        values["bias"] = extras.bias[columns]
+    if extras.c is not None:
+        values["c"] = extras.c[rows, columns]
+    return Extras(**values)
+
+
+def _few_products(rng, box: BlackBox, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Normal values of moderate exponent at the first position, in every other row of a smaller
+    ones at the second, zeros elsewhere."""
+    m, n, k = shape
+    matrices = []
+    for fmt, rows in zip(box.formats, (m, n), strict=True):
+        codes = np.zeros((rows, k), np.uint8)
+        bits = fmt.mantissa_bits
+        for column, (low, high) in enumerate(((-3, 4), (-6, -3))[:k]):
+            e = rng.integers(max(fmt.emin, low), high, rows)
+            fraction = rng.integers(0, 1 << bits, rows)
+            codes[:, column] = (e + fmt.bias) << bits | fraction | rng.integers(0, 2, rows) * 0x80
+        matrices.append(codes)
+    matrices[0][::2, 1:] = 0
+    return matrices[0], matrices[1]
+
+
+def _draw(rng, box: BlackBox, shape: Shape, acc: np.ndarray) -> Extras:
+    """Scales whose products with some accumulator lie next to a tie of the output, a bias and a c
+    that nearly cancel what they are added to."""
+    m, n, _ = shape
+    grid = grid_of(box.out_dtype)
+    some = np.abs(acc[rng.integers(min(m, _COMPARED)), rng.integers(min(n, _COMPARED))])
+    tie = 1 + (2 * int(rng.integers(1 << min(grid.bits, 22))) + 1) * 2.0 ** -(grid.bits + 1)
+    scale_a = f32(np.array(rng.uniform(1, 2) * 2.0 ** rng.integers(-2, 3)))
+    values: dict = {}
+    last = float(f32(np.array(rng.uniform(0.5, 2)))) if "scale_result" in box.operands else 1.0
+    scale_b = f32(np.array(tie * 2.0 ** rng.integers(0, 3) / (some * scale_a * last)))
+    if "scale_a" in box.operands:
+        values["scale_a"] = np.float32(scale_a)
+    if "scale_b" in box.operands:
+        values["scale_b"] = np.float32(scale_b)
+    if "scale_result" in box.operands:
+        values["scale_result"] = np.float32(last)
+    alpha = np.prod([float(values.get(s, 1.0)) for s in ("scale_a", "scale_b")])
+    y = acc * alpha
+    if "bias" in box.operands:
+        fraction = rng.choice([7, 10, 23])  # as held by bfloat16, float16 and float32
+        close = y[np.arange(n) % m, np.arange(n)] * rng.choice([1.0, 1.0, 0.5, 3.0], n)
+        values["bias"] = _short(-close, int(fraction)).astype(np.float32)
+    if "c" in box.operands:
+        beta = f32(np.array(rng.uniform(0.5, 2)))
+        values["beta"] = np.float32(beta)
+        values["c"] = _short(-y / beta * rng.choice([1.0, 1.0, 0.25], (m, n)), 23).astype(
+            np.float32
+        )
+    return Extras(**values)
+
+
+def _short(x: np.ndarray, bits: int) -> np.ndarray:
+    mantissa, e = np.frexp(x)
+    return np.ldexp(np.rint(mantissa * 2.0 ** (bits + 1)), e - bits - 1)
