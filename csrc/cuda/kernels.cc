@@ -9,10 +9,10 @@ bool runs_everything(const Gemm&) { return true; }
 
 const std::vector<Kernel>& kernels() {
   static const std::vector<Kernel> kKernels{
-      {"wgmma", "Hopper's warpgroup instruction, which is the model", true, 90, true, runs_wgmma,
-       launch_wgmma},
-      {"mma_sync", "Ada's FP8 instruction, which is the model", true, 89, true, runs_mma_sync,
-       launch_mma_sync},
+      {"wgmma", "FP8 wgmma of compute capability 9.0, which is the model", true, 90, true,
+       runs_wgmma, launch_wgmma},
+      {"mma_sync", "FP8 mma.sync of compute capability 8.9, which is the model", true, 89, true,
+       runs_mma_sync, launch_mma_sync},
       {"ieee", "fp32 multiply-adds toward zero", false, 80, false, runs_ieee, launch_ieee},
       {"portable", "the integer definition, one thread per element", false, 0, false,
        runs_everything, launch_portable},

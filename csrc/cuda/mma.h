@@ -6,7 +6,7 @@
 #include "cuda/runtime.h"
 
 #if defined(MMAEMU_CUDA_ON_CPU)
-#include "tests/hopper_on_cpu.h"
+#include "tests/sm90_on_cpu.h"
 #else
 namespace mmaemu::cuda {
 

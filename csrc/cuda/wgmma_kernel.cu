@@ -7,10 +7,10 @@
 
 #include "cpu/packed_codes.h"
 #include "cuda/fragment.h"
-#include "cuda/hopper.h"
 #include "cuda/kernels.h"
 #include "cuda/output_code.h"
 #include "cuda/portable_kernel.h"
+#include "cuda/sm90.h"
 
 namespace mmaemu::cuda {
 

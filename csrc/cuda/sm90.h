@@ -1,6 +1,6 @@
-// The Hopper instructions that the wgmma kernel is made of: tensor memory access, barriers in
-// shared memory, warpgroup multiply-adds. One function each; csrc/tests/hopper_on_cpu.h has them
-// for the CPU.
+// The instructions of compute capability 9.0a that the wgmma kernel is made of: tensor memory
+// access, barriers in shared memory, warpgroup multiply-adds. One function each;
+// csrc/tests/sm90_on_cpu.h has them for the CPU.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "cuda/runtime.h"
 
 #if defined(MMAEMU_CUDA_ON_CPU)
-#include "tests/hopper_on_cpu.h"
+#include "tests/sm90_on_cpu.h"
 #else
 #include <cuda.h>
 

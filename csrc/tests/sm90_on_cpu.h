@@ -1,4 +1,4 @@
-// cuda/hopper.h for the CPU: copies and warpgroup multiply-adds happen at once, barriers count as
+// cuda/sm90.h for the CPU: copies and warpgroup multiply-adds happen at once, barriers count as
 // theirs do. The layouts are the hardware's: swizzled lines, descriptors, accumulator registers.
 #pragma once
 
