@@ -238,42 +238,6 @@ def _fill(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> No
         matrix[np.ix_(back, other)] = np.where(small, 0, filled ^ flip)[taken, : len(other)]
 
 
-def _cancel(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> None:
-    """In most rows one or two terms, mostly the largest, are taken back in some cell, which is
-    mostly silent otherwise."""
-    for chance in (0.8, 0.3):
-        i = rows[rng.random(len(rows)) < chance]
-        values = [f.values[matrix[i]] for f, matrix in zip(formats, (a, b), strict=True)]
-        random = rng.integers(len(cell), size=len(i))
-        x = np.where(rng.random(len(i)) < 0.7, np.abs(values[0] * values[1]).argmax(1), random)
-        into = rng.integers(cell.max() + 1, size=len(i))
-        y = np.array([rng.choice(np.flatnonzero(cell == c)) for c in into], np.int64)
-        quiet = (rng.random(len(i)) < 0.6) & (into != cell[x])
-        hushed = quiet[:, None] & (cell == into[:, None])
-        code_a, code_b = a[i, x] ^ _SIGN, b[i, x]
-        for matrix in (a, b):
-            matrix[i] = np.where(hushed, matrix[i] & _SIGN, matrix[i])
-        take = x != y
-        a[i[take], y[take]], b[i[take], y[take]] = code_a[take], code_b[take]
-
-
-def _fill(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> None:
-    """In these rows a cell is full of large products of one sign, but for a few small ones: the
-    widest sums."""
-    full = np.flatnonzero(cell == rng.integers(0, min(2, cell.max() + 1)))
-    shape = (len(rows), len(full))
-    tops = [_top(f) - 1 for f in formats]
-    small = rng.random(shape) < rng.choice([0.0, 1.0, 3.0], (len(rows), 1)) / len(full)
-    sign = (rng.random((len(rows), 1)) < 0.5) ^ (rng.random(shape) < 0.03)
-    signs = (sign.astype(np.uint8) * _SIGN, np.uint8(0))
-    steep = rng.random((len(rows), 1)) < 0.7
-    smalls = _factors(rng, formats, sum(tops) - rng.integers(4, 27, shape))
-    for matrix, fmt, top, bits, own in zip((a, b), formats, tops, signs, smalls, strict=True):
-        large = _code(rng, fmt, np.full(shape, top)) & 0x7F
-        large |= np.where(steep, (1 << fmt.mantissa_bits) - 1, 0).astype(np.uint8)
-        matrix[np.ix_(rows, full)] = np.where(small, own, large | bits)
-
-
 def _open_window(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> None:
     """In these rows a cell holds two large opposite products and a few small ones, whose bits show
     how far below the large ones a term is still seen. Some rows have nothing else."""
