@@ -26,16 +26,21 @@ def classify(
     for member in members:
         key = canonical(member, box.interface, shapes)
         classes.setdefault(key, []).append(member)
+    plainest = {plan: min(plans, key=_levels) for plan, plans in aliases.items()}
     built = []
     for same in classes.values():
-        every = [
-            dataclasses.replace(m, plan=plan)
-            for m in same
-            for plan in aliases.get(m.plan, [m.plan])
+        count = sum(len(aliases.get(member.plan, [member.plan])) for member in same)
+        some = [
+            dataclasses.replace(member, plan=plainest.get(member.plan, member.plan))
+            for member in same
         ]
-        every.sort(key=_plainness)
-        argued = len(every) == 1 or is_argued(every[0], box.interface, shapes)
-        built.append(EquivalenceClass(tuple(every[:_LISTED]), len(every), argued))
+        if len(some) < _LISTED:  # then other plans of the first as well
+            plans = aliases.get(same[0].plan, [])[:_LISTED]
+            some += [dataclasses.replace(same[0], plan=plan) for plan in plans]
+        some.sort(key=_plainness)
+        listed = tuple(dict.fromkeys(some))[:_LISTED]
+        argued = count == 1 or is_argued(listed[0], box.interface, shapes)
+        built.append(EquivalenceClass(listed, count, argued))
     return sorted(built, key=lambda c: _plainness(c.members[0]))
 
 
@@ -91,11 +96,15 @@ def _identification(box, family, shapes, verdict, classes=(), witnesses=(), **fi
     )
 
 
-def _plainness(member: Member) -> tuple[int, str]:
-    """Fewer levels and fewer departures from the defaults first."""
-    plan = member.plan
+def _levels(plan: Plan) -> tuple[int, str]:
+    """Fewer levels first, residues last rather than first, c early rather than late."""
     levels = sum(not level.is_whole for level in plan.levels)
-    default = Member(plan)
+    return 2 * levels + (plan.restart.residue == "first") + plan.late, repr(plan)
+
+
+def _plainness(member: Member) -> tuple[int, str]:
+    """Plainer plans and fewer departures from the defaults first."""
+    default = Member(member.plan)
     changes = sum(
         getattr(x, f.name) != getattr(y, f.name)
         for x, y in (
@@ -105,8 +114,7 @@ def _plainness(member: Member) -> tuple[int, str]:
         for f in dataclasses.fields(x)
         if f.name not in ("frac", "frac_out")
     )
-    first = plan.restart.residue == "first"
-    return 2 * levels + changes + first + plan.late, str(member)
+    return _levels(member.plan)[0] + changes, str(member)
 
 
 # ------------------------------------------------------------------------------------- witnesses

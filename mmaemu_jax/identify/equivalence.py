@@ -1,6 +1,7 @@
 """Which members are one computation for every input, by argument rather than by trial."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -79,6 +80,7 @@ def _fits_f64(formats: Formats, k: int) -> bool:
     return highest - sum(f.emin - f.mantissa_bits for f in formats) <= 53
 
 
+@functools.lru_cache(maxsize=4096)
 def has_additions(plan: Plan, k: int) -> bool:
     """Whether partial results are added anywhere, but for an accumulator in a block (R4)."""
     chains = chains_of(plan, k)

@@ -1,5 +1,6 @@
 """Third question: what happens between accumulator and output? Asked by awkward scales."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,23 +17,27 @@ _SEED = 4_242
 
 
 def ask_epilogue(
-    box: BlackBox, shape: Shape, member: Member, epilogues: Sequence[Epilogue], number: int
+    box: BlackBox,
+    shape: Shape,
+    members: Sequence[Member],
+    epilogues: Sequence[Epilogue],
+    number: int,
 ) -> tuple[Call, list[Epilogue]] | None:
     """One call whose scales, bias and c split ``epilogues`` best, and those that explain it.
 
-    None if no candidate splits them. ``member`` has the accumulators; half of them are single
-    products, which have few bits, and half are sums of two.
+    None if no candidate splits them. Half of the accumulators are single products, which have few
+    bits, and half are sums of two; only those on which ``members`` agree count.
     """
     rng = np.random.default_rng([_SEED, number])
     a, b = _few_products(rng, box, shape)
-    operands = Operands.of(box.formats, a, b, False)
-    acc = accumulators(member.plan, (member.arithmetic,), operands)[0].reshape(shape[:2])
+    acc, sure = _agreed(members, Operands.of(box.formats, a, b, False), shape)
     rows, columns = (slice(0, min(_COMPARED, size)) for size in shape[:2])
+    some = sure[rows, columns].reshape(-1)
     best, most = None, 1
     for _ in range(_CANDIDATES):
         extras = _draw(rng, box, shape, acc)
         part = _cut(extras, rows, columns)
-        bits = [_bits(acc[rows, columns], e, box, part).tobytes() for e in epilogues]
+        bits = [_bits(acc[rows, columns], e, box, part)[some].tobytes() for e in epilogues]
         if len(set(bits)) > most:
             best, most = extras, len(set(bits))
             if most == len(epilogues):
@@ -40,8 +45,22 @@ def ask_epilogue(
     if best is None:
         return None
     call = box.call("epilogue", shape, a, b, best)
-    seen = call.bits.reshape(-1)
-    return call, [e for e in epilogues if (_bits(acc, e, box, best) == seen).all()]
+    wrong = {e: _bits(acc, e, box, best) != call.bits.reshape(-1) for e in epilogues}
+    return call, [e for e in epilogues if not (wrong[e] & sure.reshape(-1)).any()]
+
+
+def _agreed(members: Sequence[Member], operands: Operands, shape: Shape):
+    """The first member's accumulators [M, N], and where all members have the same."""
+    kinds: dict[tuple, list] = {}
+    for member in dict.fromkeys((m.plan, m.arithmetic) for m in members):
+        kind = dataclasses.replace(member[1], frac=0, frac_out=0)
+        kinds.setdefault((member[0], kind), []).append(member[1])
+    every = np.concatenate(
+        [accumulators(plan, steps, operands) for (plan, _), steps in kinds.items()]
+    )
+    first = (members[0].plan, (members[0].arithmetic,))
+    acc = accumulators(*first, operands)[0]
+    return acc.reshape(shape[:2]), (every == acc).all(0).reshape(shape[:2])
 
 
 def _bits(acc, epilogue: Epilogue, box: BlackBox, extras: Extras) -> np.ndarray:

@@ -215,8 +215,10 @@ def _cancel(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> 
 
 def _fill(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> None:
     """In these rows a cell is full of large products of one sign, but for a few small ones: the
-    widest sums."""
-    full = np.flatnonzero(cell == rng.integers(0, min(2, cell.max() + 1)))
+    widest sums. In half of them the next cell takes the large ones back, so that few bits show
+    what became of the small ones."""
+    first = rng.integers(0, min(2, cell.max() + 1))
+    full = np.flatnonzero(cell == first)
     shape = (len(rows), len(full))
     tops = [_top(f) - 1 for f in formats]
     small = rng.random(shape) < rng.choice([0.0, 1.0, 3.0], (len(rows), 1)) / len(full)
@@ -224,10 +226,16 @@ def _fill(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> No
     signs = (sign.astype(np.uint8) * _SIGN, np.uint8(0))
     steep = rng.random((len(rows), 1)) < 0.7
     smalls = _factors(rng, formats, sum(tops) - rng.integers(4, 27, shape))
+    back = rows[rng.random(len(rows)) < 0.5]
+    other = np.flatnonzero(cell == 1 - first)[: len(full)]
     for matrix, fmt, top, bits, own in zip((a, b), formats, tops, signs, smalls, strict=True):
         large = _code(rng, fmt, np.full(shape, top)) & 0x7F
         large |= np.where(steep, (1 << fmt.mantissa_bits) - 1, 0).astype(np.uint8)
-        matrix[np.ix_(rows, full)] = np.where(small, own, large | bits)
+        filled = large | bits
+        matrix[np.ix_(rows, full)] = np.where(small, own, filled)
+        taken = np.isin(rows, back)
+        flip = _SIGN if matrix is a else 0
+        matrix[np.ix_(back, other)] = np.where(small, 0, filled ^ flip)[taken, : len(other)]
 
 
 def _open_window(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> None:

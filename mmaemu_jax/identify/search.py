@@ -35,6 +35,8 @@ _SEED = 777
 _TRIES = 6
 #: More trees than this left over mean that the shape or the budget is too small to go on.
 _MOST_TREES = 400
+#: Plans times K: the same, before the trees are even compared.
+_MOST_WORK = 1 << 21
 
 
 def identify(
@@ -95,6 +97,8 @@ class _Search:
         if not (plans.alive or plans.lossless):
             return self._outside("no order of additions explains which small products were lost")
         self.say(f"{len(plans.alive)} plans explain the order of additions")
+        if len(plans.alive) * self.main[2] > _MOST_WORK:
+            return conclude.undecided(self.box, self.family, self.shapes, len(plans.alive))
         members = self._steps(plans)
         if not members and len(self.aliases) > _MOST_TREES:
             return conclude.undecided(self.box, self.family, self.shapes, len(self.aliases))
@@ -212,7 +216,7 @@ class _Search:
         alive = [e for e in self.family.epilogues if self._neutral(e) in known]
         if self.box.left > len(self.shapes):
             alive = self._by_nan(alive)
-        alive = self._by_scales(members[0], alive)
+        alive = self._by_scales(members, alive)
         return [
             dataclasses.replace(m, epilogue=e)
             for m in members
@@ -220,10 +224,10 @@ class _Search:
             if self._neutral(e) == self._neutral(m.epilogue)
         ]
 
-    def _by_scales(self, member: Member, alive: list[Epilogue]) -> list[Epilogue]:
+    def _by_scales(self, members: list[Member], alive: list[Epilogue]) -> list[Epilogue]:
         number = 0
         while len(alive) > 1 and self.box.left > len(self.shapes):
-            asked = ask_epilogue(self.box, self.main, member, alive, number)
+            asked = ask_epilogue(self.box, self.main, members, alive, number)
             if asked is None:
                 break
             number, alive = number + 1, asked[1]

@@ -11,12 +11,12 @@ from mmaemu_jax.identify.member import Member
 
 @dataclasses.dataclass(frozen=True)
 class Counterexample:
-    """One dot product: where both factors are nonzero, and what came out.
+    """One dot product: where a factor is nonzero, and what came out.
 
     Attributes:
         shape: the GEMM's (M, N, K).
         output: (row, column); no other row of a or column of b should matter.
-        positions: the k of the nonzero products.
+        positions: the k at which a or b is not zero.
         a, b: their codes.
         seen: the black box's output bits.
         expected: the member's.
@@ -48,7 +48,7 @@ def smallest(box: BlackBox, member: Member) -> Counterexample | None:
 def of_output(box: BlackBox, member: Member, call: Call, row: int, column: int) -> Counterexample:
     """Output (row, column) of a call that was made, and what ``member`` says of it."""
     a, b = call.a[row], call.b[column]
-    positions = np.flatnonzero((a & 0x7F != 0) & (b & 0x7F != 0))
+    positions = np.flatnonzero((a | b) & 0x7F)
     expected = member_bits(member, box, call, np.array([row]), np.array([column]))
     return Counterexample(
         call.shape,
@@ -65,7 +65,7 @@ def _of_call(box: BlackBox, member: Member, call: Call) -> Counterexample | None
     wrong = mismatches(member, box, call)
     if not len(wrong):
         return None
-    used = (call.a[wrong[:, 0]] & 0x7F != 0) & (call.b[wrong[:, 1]] & 0x7F != 0)
+    used = (call.a[wrong[:, 0]] | call.b[wrong[:, 1]]) & 0x7F != 0
     row, column = map(int, wrong[int(used.sum(1).argmin())])
     return of_output(box, member, call, row, column)
 
