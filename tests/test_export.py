@@ -142,7 +142,7 @@ def schema(attributes: dict, prefix: str = "") -> list[str]:
 def test_attributes_belong_to_the_version():
     model = mj.get_preset("hopper").model
     params = GemmParams(model, ONE_CHAIN, np.dtype(np.float32), "nk", "auto", False, False)
-    attributes = {"b_layout": params.b_layout, **primitive._ffi_attributes(params)}
+    attributes = {"b_layout": params.b_layout, **primitive._ffi_attributes(params, "auto")}
     assert " ".join(sorted(schema(attributes))) == SCHEMAS[_native.GEMM_TARGET]
 
 
