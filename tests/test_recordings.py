@@ -1,8 +1,8 @@
 """Replays every case of every recorded set, bit for bit, through the public API inside jit.
 
 The kernels replay the GEMM sets as recorded; the reference computes the same calls in groups
-(tests/replay.py says why that is the same computation), and of the computed h100_oracle only as
-many outputs as it takes for every case, fast and slow; all of them if asked for exhaustive tests.
+(tests/replay.py says why that is the same computation): the small sets in every run, the large ones
+if asked for exhaustive tests.
 """
 
 import concurrent.futures
@@ -102,7 +102,15 @@ def test_gemms_as_recorded(name, tally):
     tally.finish(recordings.CASES[name])
 
 
-@pytest.mark.parametrize("name", recordings.GEMM_SETS)
+# Compiling the reference for the shapes of the two large sets takes minutes: on request.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("rtx4060_gemm", marks=pytest.mark.exhaustive),
+        "rtx4060_epilogue",
+        pytest.param("h100_oracle", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_gemms_in_groups_by_the_reference(name, tally):
     tally.start(name, "reference")
     cases = recordings.gemm_cases(name)
