@@ -21,6 +21,7 @@ from mmaemu_jax.accumulate import (
 from mmaemu_jax.errors import UnsupportedFeatureError
 from mmaemu_jax.formats import E4M3, E5M2
 from mmaemu_jax.identify import (
+    Arithmetic,
     Epilogue,
     Interface,
     Member,
@@ -33,6 +34,7 @@ from mmaemu_jax.identify import (
     separate,
 )
 from mmaemu_jax.identify.conclude import neighbours
+from mmaemu_jax.identify.equivalence import canonical
 from mmaemu_jax.identify.evaluate import Operands, accumulators
 from mmaemu_jax.identify.output import Extras, output_bits
 from mmaemu_jax.identify.plan import absorbed, combination, fingerprint
@@ -129,6 +131,17 @@ def test_fingerprints_are_equal_for_equal_trees():
     first = dataclasses.replace(block, restart=Parts(0, 128, residue="first"))
     assert fingerprint(first, 512) == fingerprint(restarted, 512)
     assert fingerprint(first, 500) != fingerprint(restarted, 500)
+
+
+def test_a_block_is_as_large_as_its_chain():
+    """Restarts every 32 make one block per chain a block of 32, with the same result bits."""
+    interface, shapes = Interface((E4M3, E4M3), F32), [(8, 8, 256)]
+    step = Arithmetic(11, "nearest", 22, "nearest")
+    whole = Member(Plan(0, restart=Parts(0, 32)), step)
+    blocks = Member(Plan(32, late=True), dataclasses.replace(step, frac_out=23))
+    assert canonical(whole, interface, shapes) == canonical(blocks, interface, shapes)
+    other = Member(blocks.plan, dataclasses.replace(step, frac_out=12))
+    assert canonical(other, interface, shapes) != canonical(blocks, interface, shapes)
 
 
 def test_orders_of_combination():

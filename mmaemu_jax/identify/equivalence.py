@@ -62,7 +62,7 @@ def _step(member: Member, formats: Formats, lengths: list[int]) -> Arithmetic:
         step = dataclasses.replace(step, **changes)
     if not any(has_additions(plan, k) for k in lengths):
         step = dataclasses.replace(step, add="f32")
-    products = min(plan.block or lengths[-1], lengths[-1])
+    products = max(largest_block(plan, k) for k in lengths)
     widest = step.frac + math.ceil(math.log2(4 * products + 2))
     if widest <= step.frac_out + 1:
         step = dataclasses.replace(step, frac_out=23, result="truncate")
@@ -78,6 +78,12 @@ def _borrowed_exponent(formats: Formats) -> int:
 def _fits_f64(formats: Formats, k: int) -> bool:
     highest = math.log2(k * np.prod([f.max_finite for f in formats]))
     return highest - sum(f.emin - f.mantissa_bits for f in formats) <= 53
+
+
+@functools.lru_cache(maxsize=4096)
+def largest_block(plan: Plan, k: int) -> int:
+    """Products in the fullest block of any chain."""
+    return max(len(block) for chain in chains_of(plan, k) for block in chain)
 
 
 @functools.lru_cache(maxsize=4096)
