@@ -5,7 +5,8 @@
 BUILD is a CMake build folder with MMAEMU_JAX_CUDA=ON. Every kernel must be there for every wanted
 architecture, the native kernels must consist of the FP8 tensor instructions, the IEEE kernel of
 multiply-adds toward zero, and no kernel may hold a multiply-add that the compiler contracted.
-cuobjdump is taken from the PATH, beside nvcc, or from the package nvidia-cuda-cuobjdump.
+cuobjdump is taken from the PATH, beside nvcc, or from the package nvidia-cuda-cuobjdump, which needs
+nvidia-cuda-nvdisasm.
 """
 
 import argparse
@@ -44,7 +45,8 @@ def find_cuobjdump() -> str:
     for candidate in candidates:
         if candidate and pathlib.Path(candidate).exists():
             return candidate
-    sys.exit("check_sass: no cuobjdump. Way out: pip install nvidia-cuda-cuobjdump")
+    way_out = "pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"
+    sys.exit(f"check_sass: no cuobjdump. Way out: {way_out}")
 
 
 def output_of(*command: str) -> str:
