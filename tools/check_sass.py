@@ -5,8 +5,8 @@
 BUILD is a CMake build folder with MMAEMU_JAX_CUDA=ON. Every kernel must be there for every wanted
 architecture, the native kernels must consist of the FP8 tensor instructions, the IEEE kernel of
 multiply-adds toward zero, and no kernel may hold a multiply-add that the compiler contracted.
-cuobjdump is taken from the PATH, beside nvcc, or from the package nvidia-cuda-cuobjdump, which needs
-nvidia-cuda-nvdisasm.
+cuobjdump is taken from the PATH, beside nvcc, or from the package nvidia-cuda-cuobjdump, which
+needs nvidia-cuda-nvdisasm.
 """
 
 import argparse
