@@ -1,17 +1,14 @@
 """Inside JAX programs, the bits that ``torch._scaled_mm`` returns on a reference GPU."""
 
+import importlib
 import pkgutil
+from typing import TYPE_CHECKING
 
 # In a checkout this folder shadows the installed package, whose compiled part lies there.
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 from mmaemu_jax import _native
 from mmaemu_jax import errors as errors
-from mmaemu_jax import host as host
-from mmaemu_jax import profiling as profiling
-from mmaemu_jax import studies as studies
-from mmaemu_jax import testing as testing
-from mmaemu_jax import training as training
 from mmaemu_jax.accumulate import SplitK as SplitK
 from mmaemu_jax.accumulate import SplitRule as SplitRule
 from mmaemu_jax.api import accumulate as accumulate
@@ -21,11 +18,8 @@ from mmaemu_jax.backends import BackendStatus as BackendStatus
 from mmaemu_jax.backends import backends_status as backends_status
 from mmaemu_jax.batch_invariance import BatchInvarianceReport as BatchInvarianceReport
 from mmaemu_jax.batch_invariance import batch_invariance as batch_invariance
-from mmaemu_jax.contraction import Contraction as Contraction
-from mmaemu_jax.contraction import contract as contract
 from mmaemu_jax.explain import CallPlan as CallPlan
 from mmaemu_jax.explain import explain as explain
-from mmaemu_jax.exporting import export_checks as export_checks
 from mmaemu_jax.gemm_cost import GemmCost as GemmCost
 from mmaemu_jax.gemm_cost import gemm_cost as gemm_cost
 from mmaemu_jax.identify import Identification as Identification
@@ -41,15 +35,53 @@ from mmaemu_jax.platforms import resolve_splitk as resolve_splitk
 from mmaemu_jax.quantize import quantize as quantize
 from mmaemu_jax.selftest import SelfTestReport as SelfTestReport
 from mmaemu_jax.selftest import selftest as selftest
-from mmaemu_jax.trace import DotTrace as DotTrace
-from mmaemu_jax.trace import trace_dot as trace_dot
-from mmaemu_jax.transforms import Emulated as Emulated
-from mmaemu_jax.transforms import EmulatedGemm as EmulatedGemm
-from mmaemu_jax.transforms import EmulationReport as EmulationReport
-from mmaemu_jax.transforms import GemmSite as GemmSite
-from mmaemu_jax.transforms import JaxprReport as JaxprReport
-from mmaemu_jax.transforms import LeftProduct as LeftProduct
-from mmaemu_jax.transforms import emulate as emulate
-from mmaemu_jax.transforms import explain_jaxpr as explain_jaxpr
+
+if TYPE_CHECKING:
+    from mmaemu_jax import host as host
+    from mmaemu_jax import profiling as profiling
+    from mmaemu_jax import studies as studies
+    from mmaemu_jax import testing as testing
+    from mmaemu_jax import training as training
+    from mmaemu_jax.contraction import Contraction as Contraction
+    from mmaemu_jax.contraction import contract as contract
+    from mmaemu_jax.exporting import export_checks as export_checks
+    from mmaemu_jax.trace import DotTrace as DotTrace
+    from mmaemu_jax.trace import trace_dot as trace_dot
+    from mmaemu_jax.transforms import Emulated as Emulated
+    from mmaemu_jax.transforms import EmulatedGemm as EmulatedGemm
+    from mmaemu_jax.transforms import EmulationReport as EmulationReport
+    from mmaemu_jax.transforms import GemmSite as GemmSite
+    from mmaemu_jax.transforms import JaxprReport as JaxprReport
+    from mmaemu_jax.transforms import LeftProduct as LeftProduct
+    from mmaemu_jax.transforms import emulate as emulate
+    from mmaemu_jax.transforms import explain_jaxpr as explain_jaxpr
+
+#: What is imported when it is first named: half of the import time otherwise. A function named like
+#: its module cannot be here, since importing that module puts it in the function's place.
+_LAZY_MODULES = frozenset({"host", "profiling", "studies", "testing", "training"})
+_LAZY_NAMES = {
+    "contraction": ("Contraction", "contract"),
+    "exporting": ("export_checks",),
+    "trace": ("DotTrace", "trace_dot"),
+    "transforms": (
+        *("Emulated", "EmulatedGemm", "EmulationReport", "LeftProduct", "emulate"),
+        *("GemmSite", "JaxprReport", "explain_jaxpr"),
+    ),
+}
+_HOME = {name: module for module, names in _LAZY_NAMES.items() for name in names}
 
 __version__: str = _native.VERSION
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY_MODULES, *_HOME})

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from mmaemu_jax import cuda
+from mmaemu_jax import cuda, primitive
 from mmaemu_jax.accumulate import (
     CONTIGUOUS_128,
     INTERLEAVED_64,
@@ -67,8 +67,6 @@ def accumulators(
     b_layout: BLayout = "nk",
 ) -> np.ndarray:
     """The fp32 accumulators [M, N] of one GEMM by one CUDA kernel, unscaled."""
-    from mmaemu_jax import primitive  # which imports this module
-
     run = functools.partial(
         primitive.bind,
         model=model,

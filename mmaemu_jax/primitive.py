@@ -23,7 +23,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
-from mmaemu_jax import _native, backends, cuda, cuda_gate, reference
+from mmaemu_jax import _native, backends, cuda, reference
 from mmaemu_jax.accumulate import AccumulationPlan
 from mmaemu_jax.dimensions import BLayout, Names, operand_names, result_names, sizes_by_name
 from mmaemu_jax.errors import UnsupportedFeatureError, message
@@ -300,6 +300,8 @@ def _lower_cuda(ctx, *operands, params: GemmParams):
         return _lower_elsewhere(ctx, *operands, params=params)
     if not cuda.is_cuda(params.backend):
         backends.check_platforms("scaled_mm", params.backend, "cuda")
+    from mmaemu_jax import cuda_gate  # which runs GEMMs by this module; only GPUs need it
+
     kernel, notices = cuda_gate.choose("scaled_mm", params.backend)
     issue(notices)
     return _lower_to_kernel(ctx, *operands, params=params, kernel=kernel)

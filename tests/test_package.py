@@ -1,5 +1,6 @@
 """The package as a whole: versions, the compiled part's age, the table of contents, typing."""
 
+import ast
 import hashlib
 import importlib.resources
 import inspect
@@ -48,3 +49,16 @@ def test_public_name_is_documented(name):
     if inspect.isfunction(value) or inspect.isclass(value):
         assert inspect.getdoc(value)
         assert value.__module__.startswith("mmaemu_jax")
+
+
+def test_lazy_names_are_those_that_type_checkers_see():
+    tree = ast.parse((ROOT / "mmaemu_jax" / "__init__.py").read_text())
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {(node.module, alias.name) for node in checked.body for alias in node.names}
+    modules = {("mmaemu_jax", name) for name in mj._LAZY_MODULES}
+    assert seen == modules | {(f"mmaemu_jax.{home}", name) for name, home in mj._HOME.items()}
+
+
+def test_a_name_that_does_not_exist():
+    with pytest.raises(AttributeError, match="module 'mmaemu_jax' has no attribute 'emulated'"):
+        _ = mj.emulated
