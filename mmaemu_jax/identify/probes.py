@@ -11,7 +11,7 @@ import numpy as np
 
 from mmaemu_jax.formats import Fp8Format
 from mmaemu_jax.identify.evaluate import Operands
-from mmaemu_jax.identify.plan import Plan
+from mmaemu_jax.identify.plan import Plan, walk
 
 _SIGN = 0x80
 #: Positions taken from a probe's first blocks: enough for a sum much above its terms.
@@ -124,25 +124,15 @@ def triple_matrices(
 
 def chains_of(plan: Plan, k: int) -> list[list[np.ndarray]]:
     """Positions of every block of every chain, chains in the order of their first position."""
-    own = everything = np.arange(k)
-    chain, sizes = np.zeros(k, np.int64), {0: k}
-    for level in plan.levels:
-        new, inner, lengths = np.empty(k, np.int64), np.empty(k, np.int64), {}
-        for number in np.unique(chain):
-            here = chain == number
-            part, at = level.locate(own[here], sizes[int(number)])
-            ids = len(lengths) + part
-            new[here], inner[here] = ids, at
-            for each in range(level.parts(sizes[int(number)])):
-                lengths[len(lengths)] = level.length_of(each, sizes[int(number)])
-        chain, own, sizes = new, inner, lengths
-    block = own // plan.block if plan.block else np.zeros_like(own)
-    order = np.lexsort((own, chain))
-    cuts = np.flatnonzero(np.diff(chain[order], prepend=-1))[1:]
-    chains = []
-    for members in np.split(everything[order], cuts):
-        at = np.flatnonzero(np.diff(block[members], prepend=-1))[1:]
-        chains.append(np.split(members, at))
+    everything, chains = np.arange(k), []
+    walk(
+        plan.levels,
+        everything,
+        everything,
+        k,
+        chain=lambda elements, own: chains.append(plan.blocks_of(elements, own)),
+        add=lambda x, y: None,
+    )
     return sorted(chains, key=lambda blocks: int(blocks[0][0]))
 
 
