@@ -7,6 +7,7 @@ import numpy as np
 from mmaemu_jax.identify.calls import BlackBox, Call
 from mmaemu_jax.identify.check import member_bits, mismatches
 from mmaemu_jax.identify.member import Member
+from mmaemu_jax.identify.probes import Sparse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,16 +79,14 @@ def _smaller(x: Counterexample | None, y: Counterexample | None) -> Counterexamp
 
 def _parts(box: BlackBox, example: Counterexample) -> Call:
     """One call of parts of the example: without one term each, halves, and random subsets."""
-    m, n, k = example.shape
     terms = len(example.positions)
     rng = np.random.default_rng(terms)
-    count = min(m, n)
+    count = min(example.shape[:2])
     keep = rng.random((count, terms)) < rng.uniform(0.05, 0.9, (count, 1))
     single = min(terms, count // 2)
     keep[:single] = True
     drop = rng.permutation(terms)[:single]
     keep[np.arange(single), drop] = False
-    a, b = np.zeros((m, k), np.uint8), np.zeros((n, k), np.uint8)
-    a[:count, list(example.positions)] = np.where(keep, np.array(example.a, np.uint8), 0)
-    b[:count, list(example.positions)] = np.where(keep, np.array(example.b, np.uint8), 0)
+    a, b = (np.where(keep, np.array(x, np.uint8), 0) for x in (example.a, example.b))
+    a, b = Sparse(a, b, np.array(example.positions)).matrices(example.shape)
     return box.call("smaller counterexample", example.shape, a, b, pairs=count)
