@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from mmaemu_jax.identify.calls import BlackBox, Call
+from mmaemu_jax.identify.calls import BlackBox, Call, Interface
 from mmaemu_jax.identify.check import member_bits, mismatches
 from mmaemu_jax.identify.member import Member
 from mmaemu_jax.identify.probes import Sparse
@@ -36,21 +36,23 @@ def smallest(box: BlackBox, member: Member) -> Counterexample | None:
     """The smallest mismatch found: the calls left are spent on parts of the smallest seen."""
     best = None
     for call in list(box.calls):
-        best = _smaller(best, _of_call(box, member, call))
+        best = _smaller(best, _of_call(box.interface, member, call))
     while best is not None and box.left and len(best.positions) > 2:
         call = _parts(box, best)
-        again = _smaller(best, _of_call(box, member, call))
+        again = _smaller(best, _of_call(box.interface, member, call))
         if again is best:
             break
         best = again
     return best
 
 
-def of_output(box: BlackBox, member: Member, call: Call, row: int, column: int) -> Counterexample:
+def of_output(
+    interface: Interface, member: Member, call: Call, row: int, column: int
+) -> Counterexample:
     """Output (row, column) of a call that was made, and what ``member`` says of it."""
     a, b = call.a[row], call.b[column]
     positions = np.flatnonzero((a | b) & 0x7F)
-    expected = member_bits(member, box, call, np.array([row]), np.array([column]))
+    expected = member_bits(member, interface, call, np.array([row]), np.array([column]))
     return Counterexample(
         call.shape,
         (row, column),
@@ -62,13 +64,13 @@ def of_output(box: BlackBox, member: Member, call: Call, row: int, column: int) 
     )
 
 
-def _of_call(box: BlackBox, member: Member, call: Call) -> Counterexample | None:
-    wrong = mismatches(member, box, call)
+def _of_call(interface: Interface, member: Member, call: Call) -> Counterexample | None:
+    wrong = mismatches(member, interface, call)
     if not len(wrong):
         return None
     used = (call.a[wrong[:, 0]] | call.b[wrong[:, 1]]) & 0x7F != 0
     row, column = map(int, wrong[int(used.sum(1).argmin())])
-    return of_output(box, member, call, row, column)
+    return of_output(interface, member, call, row, column)
 
 
 def _smaller(x: Counterexample | None, y: Counterexample | None) -> Counterexample | None:
