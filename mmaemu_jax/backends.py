@@ -31,7 +31,8 @@ class BackendStatus:
 def backends_status() -> tuple[BackendStatus, ...]:
     """Every backend of this build, fastest CPU kernel first. Usable ones agree in every bit (R24).
 
-    SIMD kernels are ``cpu:avx512`` and ``cpu:avx2`` on x86-64, ``cpu:neon`` on AArch64.
+    SIMD kernels are ``cpu:avx512_vbmi``, ``cpu:avx512`` and ``cpu:avx2`` on x86-64, ``cpu:neon`` on
+    AArch64.
     """
     cpu = [BackendStatus(f"cpu:{name}", ok, why) for name, ok, why in _native.cpu_targets()]
     gpu = [(f"cuda:{kernel.name}", cuda.why_not_kernel(kernel)) for kernel in cuda.kernels()]
@@ -108,7 +109,7 @@ def choose_backend(
     every = [s for s in backends_status() if s.name != "cpu"]
     simd = model is None or _native.simd_kernels_run(*dataclasses.astuple(model))
     if backend != "reference" and platform in cuda.PLATFORMS and not cuda.why_not():
-        return _choose_cuda(backend, model, every)
+        return _choose_cuda(backend, simd, every)
     if backend == "reference" or platform != "cpu":
         name = "reference"
     else:
@@ -124,21 +125,16 @@ def choose_backend(
     )
 
 
-def _choose_cuda(
-    backend: str, model: InstructionModel | None, every: list[BackendStatus]
-) -> BackendChoice:
+def _choose_cuda(backend: str, simd: bool, every: list[BackendStatus]) -> BackendChoice:
     """:func:`choose_backend` on CUDA, where every kernel hands over what it does not run."""
     asked = cuda.kernel_attribute(backend)
-    fast = model is None or _native.simd_kernels_run(*dataclasses.astuple(model))
-    name = (cuda.fastest().name if asked == "auto" else asked) if fast else cuda.PORTABLE
+    name = (cuda.fastest().name if asked == "auto" else asked) if simd else cuda.PORTABLE
+    every = [s for s in every if s.name != "cuda"]
     why = {s.name: s.why_not or _why_skipped(s.name, backend, "gpu") for s in every}
-    for kernel in cuda.kernels():
-        if kernel.experimental and why[f"cuda:{kernel.name}"] == "a faster kernel can run":
-            why[f"cuda:{kernel.name}"] = "experimental: no GPU has run it yet; ask for it by name"
-    if not fast:
+    if not simd:
         why |= {n: "it does not run this instruction model" for n in why if n[:5] == "cuda:"}
     chosen = f"cuda:{name}"
-    others = (s for s in every if s.name not in (chosen, "cuda"))
+    others = (s for s in every if s.name != chosen)
     return BackendChoice(chosen, tuple(dataclasses.replace(s, why_not=why[s.name]) for s in others))
 
 
@@ -147,6 +143,10 @@ def _why_skipped(name: str, backend: str, platform: str) -> str:
         return f"the program is for {platform}"
     if backend not in ("auto", "cpu", "cuda") or name == "reference":
         return f"backend={backend!r} was asked for" if backend != "auto" else "slower, same bits"
+    if cuda.is_cuda(name):
+        if cuda.kernel_named(cuda.kernel_attribute(name)).experimental:
+            return "experimental: no GPU has run it yet; ask for it by name"
+        return "a faster kernel can run"
     forced = config.CPU_TARGET
     return f"MMAEMU_JAX_CPU_TARGET is {forced!r}" if forced else "a faster kernel can run"
 

@@ -38,7 +38,7 @@ def result_sharding(
             axes[name] = entry if known is None else known
     used: dict[str, str] = {}
     for name in result_names:
-        for axis in _axis_names(axes.get(name)):
+        for axis in axis_names(axes.get(name)):
             if axis in used:
                 raise _error(
                     f"{used[axis]} and {name} are both sharded over {axis!r}", _RESHARD, _AUTO
@@ -55,7 +55,8 @@ def _common_mesh(operands: Sequence[ShapedArray]):
     return next(iter(meshes), operands[0].sharding.mesh)
 
 
-def _axis_names(entry) -> tuple[str, ...]:
+def axis_names(entry) -> tuple[str, ...]:
+    """The mesh axes that one entry of a PartitionSpec names."""
     if entry is None:
         return ()
     return entry if isinstance(entry, tuple) else (entry,)

@@ -1,31 +1,28 @@
 """A GEMM on slices of K: those of a shard_map's devices, or those of a virtual mesh."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import ShapedArray
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from mmaemu_jax.dimensions import batch_names, operand_names, result_names
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import format_of
 from mmaemu_jax.reduction import sum_in_order
-from mmaemu_jax.sharding_type import result_sharding
+from mmaemu_jax.sharding_type import axis_names, result_sharding
 
 #: (a (*L, M, k), b (*L, N, k), scales (*L) ...) -> (*L, M, N)
 Gemm = Callable[..., jax.Array]
 
 
-def axes_in_types(a, b) -> tuple[str, ...]:
-    """The mesh axes over which the types of both operands spread K."""
-    per_operand = []
-    for x in (a, b):
-        entry = tuple(jax.typeof(x).sharding.spec)[-1:]
-        axes = entry[0] if entry else None
-        per_operand.append((axes,) if isinstance(axes, str) else axes)
-    return per_operand[0] if all(per_operand) else ()
+def axes_in_types(types: Sequence[ShapedArray], dims: Sequence[int]) -> tuple[str, ...]:
+    """The mesh axes over which the types of both operands spread K, their dimensions ``dims``."""
+    of_each = [axis_names(t.sharding.spec[dim]) for t, dim in zip(types, dims, strict=True)]
+    return of_each[0] if all(of_each) else ()
 
 
 def whole_k(x: jax.Array) -> jax.Array:

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from contracted_gemms import contracted_gemm
 from gemms import finite_codes, ordinary_scales
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import mmaemu_jax as mj
-from mmaemu_jax.contraction import contracted_gemm
 from mmaemu_jax.errors import SplitKUnknownError
 from mmaemu_jax.testing import assert_bitwise_equal
 

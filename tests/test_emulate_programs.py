@@ -31,9 +31,7 @@ LEAST = {
 def test_random_programs_have_the_bits_of_the_plain_call(record_property):
     each = PROGRAMS // PROCESSES
     programs = [
-        start_python(
-            f"import random_programs; random_programs.main({i * each}, {each})", **EIGHT_DEVICES
-        )
+        start_python(PROGRAM.format(first=i * each, count=each), **EIGHT_DEVICES)
         for i in range(PROCESSES)
     ]
     counts = Counter()

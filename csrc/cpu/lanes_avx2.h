@@ -46,7 +46,6 @@ struct Lanes : Sse2Part {
     return _mm256_srli_epi32(x, N);
   }
   static Words add_words(Words x, Words y) { return _mm256_add_epi32(x, y); }
-  static Words max_words(Words x, Words y) { return _mm256_max_epu32(x, y); }
 
   static Words add_bytes(Words x, Words y) { return _mm256_add_epi8(x, y); }
   static Words max_bytes(Words x, Words y) { return _mm256_max_epu8(x, y); }

@@ -63,7 +63,6 @@ struct Lanes {
     if constexpr (N != 0) return vshrq_n_u32(x, N);
   }
   static Words add_words(Words x, Words y) { return vaddq_u32(x, y); }
-  static Words max_words(Words x, Words y) { return vmaxq_u32(x, y); }
 
   static Words add_bytes(Words x, Words y) { return words(vaddq_u8(bytes(x), bytes(y))); }
   static Words max_bytes(Words x, Words y) { return words(vmaxq_u8(bytes(x), bytes(y))); }

@@ -14,10 +14,7 @@ using DecodedTable = std::array<Decoded, 256>;
 constexpr DecodedTable finite_codes(const FloatFormat& format) {
   DecodedTable table{};
   for (uint32_t code = 0; code < 256; ++code) {
-    const Decoded d = decode(format, code);
-    table[code] = d.number_class == NumberClass::kFinite
-                      ? d
-                      : Decoded{0, format.emin(), false, NumberClass::kFinite};
+    table[code] = decode_finite(format, code);
   }
   return table;
 }

@@ -48,20 +48,16 @@ void for_each_block(const uint8_t* line, int64_t stride, int64_t k, const Each& 
 
 Line scan_line(const FloatFormat& format, const uint8_t* codes, int64_t stride, int64_t k) {
   Line line;
-  const uint8_t limit = first_non_finite(format);
   const uint8_t infinity = infinity_code(format);
+  // An Inf is the first code that is not finite; all others are NaN.
+  const auto first_nan = static_cast<uint8_t>(first_non_finite(format) + format.has_infinity);
   for_each_block(codes, stride, k, [&](int64_t, const uint8_t* block, int64_t count) {
-    uint8_t special = 0;
     uint8_t infinite = 0;
     uint8_t nan = 0;
     for (int64_t i = 0; i < count; ++i) {
       const uint8_t magnitude = block[i] & 0x7F;
-      special |= static_cast<uint8_t>(magnitude >= limit);
       infinite |= static_cast<uint8_t>(magnitude == infinity);
-    }
-    for (int64_t i = 0; special != 0 && i < count; ++i) {
-      const uint8_t magnitude = block[i] & 0x7F;
-      nan |= static_cast<uint8_t>((magnitude >= limit) & (magnitude != infinity));
+      nan |= static_cast<uint8_t>(magnitude >= first_nan);
     }
     line.has_infinity |= infinite != 0;
     line.has_nan |= nan != 0;

@@ -14,11 +14,7 @@ using IeeeShape = TileShape<2, 4>;
 template <int kNfma, bool kHasE5M2>
 __global__ void __launch_bounds__(IeeeShape::kThreads, 2)
     mmaemu_ieee_gemm(const __grid_constant__ Gemm g) {
-  using Tile = TileGemm<IeeeStep<kNfma, kHasE5M2>, IeeeShape>;
-  auto& memory = *reinterpret_cast<typename Tile::Memory*>(dynamic_shared());
-  Tile tile(g, memory);
-  const int64_t tasks = Tile::tasks(g);
-  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) tile.run(task);
+  run_tasks<TileGemm<IeeeStep<kNfma, kHasE5M2>, IeeeShape>>(g);
 }
 
 namespace {

@@ -11,7 +11,7 @@
 //     of low(a) + low(b) + 128 - limit is clear exactly for the products off the grid, and a dot
 //     product with ones counts those of them that are negative.
 //  3. Rounding modes are the instructions' own.
-// Tests: csrc/tests/cuda_kernels_on_cpu.cc runs this text against the portable kernel.
+// Tests: csrc/tests/test_cuda_kernels.cc runs this text against the portable kernel.
 #pragma once
 
 #include <cstdint>

@@ -11,11 +11,7 @@ using MmaShape = TileShape<2, 4>;
 template <bool kIsE5M2A, bool kIsE5M2B>
 __global__ void __launch_bounds__(MmaShape::kThreads, 2)
     mmaemu_mma_sync_gemm(const __grid_constant__ Gemm g) {
-  using Tile = TileGemm<MmaStep<kIsE5M2A, kIsE5M2B>, MmaShape>;
-  auto& memory = *reinterpret_cast<typename Tile::Memory*>(dynamic_shared());
-  Tile tile(g, memory);
-  const int64_t tasks = Tile::tasks(g);
-  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) tile.run(task);
+  run_tasks<TileGemm<MmaStep<kIsE5M2A, kIsE5M2B>, MmaShape>>(g);
 }
 
 namespace {

@@ -17,14 +17,9 @@ struct ElementProducts {
   const uint8_t* b;
   int64_t b_stride;
 
-  MMAEMU_HD static Decoded finite(const FloatFormat& format, uint8_t code) {
-    const Decoded d = decode(format, code);
-    return d.number_class == NumberClass::kFinite
-               ? d
-               : Decoded{0, format.emin(), false, NumberClass::kFinite};
-  }
   MMAEMU_HD Term operator()(int64_t k) const {
-    return multiply_exact(fmt_a, finite(fmt_a, a[k]), fmt_b, finite(fmt_b, b[k * b_stride]));
+    return multiply_exact(fmt_a, decode_finite(fmt_a, a[k]), fmt_b,
+                          decode_finite(fmt_b, b[k * b_stride]));
   }
   MMAEMU_HD SpecialValue special(int64_t length) const {
     SpecialValue value;

@@ -336,4 +336,13 @@ class TileGemm {
   bool b_aligned_ = false;
 };
 
+// What a kernel does: the tasks of its block of threads.
+template <typename Tile>
+__device__ __forceinline__ void run_tasks(const Gemm& g) {
+  auto& memory = *reinterpret_cast<typename Tile::Memory*>(dynamic_shared());
+  Tile tile(g, memory);
+  const int64_t tasks = Tile::tasks(g);
+  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) tile.run(task);
+}
+
 }  // namespace mmaemu::cuda

@@ -288,9 +288,6 @@ bool readable_by_copy_engine(const Operand& x) {
 
 constexpr int64_t round_up(int64_t x, int64_t step) { return ceil_div(x, step) * step; }
 
-// Both operands of one batch element in the workspace; false if it is too small. As cuda.py says.
-bool fits(const Workspace& w, int64_t bytes) { return w.data != nullptr && bytes <= w.size; }
-
 cudaError_t pack(Operand& x, int64_t depth, uint8_t* to, cudaStream_t stream) {
   const int64_t packed_line = round_up(depth, 16);
   const int64_t blocks = std::min(ceil_div(x.lines * packed_line, kPortableThreads), kMaxBlocks);
@@ -323,6 +320,7 @@ cudaError_t launch_tiles(const Gemm& g, const Operand& a, const Operand& b, int6
                               : run(mmaemu_wgmma_gemm<kColumns, kSums, false, false>);
 }
 
+// Operands that the copy engine cannot read are copied to the workspace, laid out as cuda.py says.
 cudaError_t launch_batch(const Gemm& g, const Workspace& w, int64_t batch, cudaStream_t stream) {
   Operand a{g.a + g.offset(g.a_strides, batch), g.m, g.k, 1};
   Operand b{g.b + g.offset(g.b_strides, batch), g.n, g.b_stride_n, g.b_stride_k};
@@ -330,9 +328,8 @@ cudaError_t launch_batch(const Gemm& g, const Workspace& w, int64_t batch, cudaS
     const int64_t packed_line = round_up(g.k, 16);
     const int64_t bytes_a = round_up(g.m * packed_line, 128);
     uint8_t* start = w.data + (128 - reinterpret_cast<uintptr_t>(w.data) % 128) % 128;
-    if (!fits(w, start - w.data + bytes_a + round_up(g.n * packed_line, 128))) {
-      return cudaErrorMemoryAllocation;
-    }
+    const int64_t bytes = start - w.data + bytes_a + round_up(g.n * packed_line, 128);
+    if (w.data == nullptr || bytes > w.size) return cudaErrorMemoryAllocation;
     cudaError_t error = pack(a, g.k, start, stream);
     if (error != cudaSuccess) return error;
     error = pack(b, g.k, start + bytes_a, stream);

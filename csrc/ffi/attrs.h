@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
+#include "ffi/gemm_call.h"
 #include "numerics/accumulate.h"
 #include "numerics/instruction_model.h"
 #include "xla/ffi/api/api.h"
@@ -21,3 +23,11 @@ XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(mmaemu::AccumulationPlan,
                                       ::xla::ffi::StructMember<int64_t>("tile_k"),
                                       ::xla::ffi::StructMember<bool>("interleaved"),
                                       ::xla::ffi::StructMember<bool>("pairwise"));
+
+XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(mmaemu::ffi_glue::GemmAttributes,
+                                      ::xla::ffi::StructMember<mmaemu::InstructionModel>("model"),
+                                      ::xla::ffi::StructMember<mmaemu::AccumulationPlan>("plan"),
+                                      ::xla::ffi::StructMember<std::string_view>("b_layout"),
+                                      ::xla::ffi::StructMember<std::string_view>("kernel"),
+                                      ::xla::ffi::StructMember<bool>("has_scale_result"),
+                                      ::xla::ffi::StructMember<bool>("has_c"));

@@ -16,13 +16,11 @@ namespace ffi = xla::ffi;
 
 ffi::Error gemm(ffi::ThreadPool thread_pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
                 ffi::AnyBuffer scale_a, ffi::AnyBuffer scale_b, ffi::RemainingArgs rest,
-                ffi::Result<ffi::AnyBuffer> out, InstructionModel model, AccumulationPlan plan,
-                std::string_view b_layout, std::string_view kernel, bool has_scale_result,
-                bool has_c) {
+                ffi::Result<ffi::AnyBuffer> out, const GemmAttributes& attrs) {
   GemmOperands operands{a, b, scale_a, scale_b, {}, *out};
   if (ffi::Error e = take_rest(rest, operands.rest); e.failure()) return e;
   XlaPool pool(thread_pool);
-  return call_on_cpu(pool, operands, {model, plan, b_layout, kernel, has_scale_result, has_c});
+  return call_on_cpu(pool, operands, attrs);
 }
 
 }  // namespace
@@ -36,12 +34,7 @@ XLA_FFI_Error* gemm_handler(XLA_FFI_CallFrame* call_frame) {
                                           .Arg<ffi::AnyBuffer>()  // scale_b
                                           .RemainingArgs()        // scale_result, c
                                           .Ret<ffi::AnyBuffer>()  // out
-                                          .Attr<InstructionModel>("model")
-                                          .Attr<AccumulationPlan>("plan")
-                                          .Attr<std::string_view>("b_layout")
-                                          .Attr<std::string_view>("kernel")
-                                          .Attr<bool>("has_scale_result")
-                                          .Attr<bool>("has_c")
+                                          .Attrs<GemmAttributes>()
                                           .To(gemm)
                                           .release();
   return kHandler->Call(call_frame);

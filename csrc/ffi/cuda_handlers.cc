@@ -55,10 +55,7 @@ ffi::Error take_workspace(ffi::RemainingRets rest, cuda::Workspace& workspace) {
 
 ffi::Error gemm(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::AnyBuffer scale_a,
                 ffi::AnyBuffer scale_b, ffi::RemainingArgs rest, ffi::Result<ffi::AnyBuffer> out,
-                ffi::RemainingRets more, InstructionModel model, AccumulationPlan plan,
-                std::string_view b_layout, std::string_view kernel, bool has_scale_result,
-                bool has_c) {
-  const GemmAttributes attrs{model, plan, b_layout, kernel, has_scale_result, has_c};
+                ffi::RemainingRets more, const GemmAttributes& attrs) {
   cpu::GemmProblem problem{};
   GemmOperands operands{a, b, scale_a, scale_b, {}, *out};
   if (ffi::Error e = take_rest(rest, operands.rest); e.failure()) return e;
@@ -73,11 +70,11 @@ ffi::Error gemm(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::An
   if (const cudaError_t e = capability_of_device(capability); e != cudaSuccess) {
     return cuda_error("the GPU's compute capability", e);
   }
-  const cuda::Kernel* chosen = cuda::choose_kernel(kernel, capability, *g);
+  const cuda::Kernel* chosen = cuda::choose_kernel(attrs.kernel, capability, *g);
   if (chosen == nullptr) {
-    return invalid("kernel " + std::string(kernel) + " is unknown or cannot run on a GPU of " +
-                   "compute capability " + std::to_string(capability / 10) + "." +
-                   std::to_string(capability % 10));
+    return invalid("kernel " + std::string(attrs.kernel) +
+                   " is unknown or cannot run on a GPU of " + "compute capability " +
+                   std::to_string(capability / 10) + "." + std::to_string(capability % 10));
   }
   const cudaError_t launched = chosen->launch(*g, workspace, stream);
   return launched == cudaSuccess ? ffi::Error::Success() : cuda_error(chosen->name, launched);
@@ -95,12 +92,7 @@ XLA_FFI_Error* cuda_gemm_handler(XLA_FFI_CallFrame* call_frame) {
                                           .RemainingArgs()        // scale_result, c
                                           .Ret<ffi::AnyBuffer>()  // out
                                           .RemainingRets()        // workspace
-                                          .Attr<InstructionModel>("model")
-                                          .Attr<AccumulationPlan>("plan")
-                                          .Attr<std::string_view>("b_layout")
-                                          .Attr<std::string_view>("kernel")
-                                          .Attr<bool>("has_scale_result")
-                                          .Attr<bool>("has_c")
+                                          .Attrs<GemmAttributes>()
                                           .To(gemm, {ffi::Traits::kCmdBufferCompatible})
                                           .release();
   return kHandler->Call(call_frame);

@@ -1,8 +1,7 @@
 // What XLA, or the entry for numpy arrays, hands to the GEMMs of every platform, checked against
 // what mmaemu_jax/primitive.py promised. Operands: a (*L, M, K), b (*L, N, K) or (*L, K, N),
-// scale_a
-// (*L), scale_b (*L), then scale_result (*L) if has_scale_result, then c (*L, M, N) if has_c. Every
-// leading dimension of an operand is 1 or the output's.
+// scale_a (*L), scale_b (*L), then scale_result (*L) if has_scale_result, then c (*L, M, N) if
+// has_c. Every leading dimension of an operand is 1 or the output's.
 #pragma once
 
 #include <string>

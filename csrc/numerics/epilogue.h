@@ -46,13 +46,17 @@ struct Epilogue {
   bool has_scale_result;
 };
 
-MMAEMU_HD constexpr uint32_t apply_epilogue(const Epilogue& epilogue, uint32_t acc_bits) {
+// R18 and R19 of y, the result of R17.
+MMAEMU_HD constexpr uint32_t round_scaled(const Epilogue& epilogue, uint32_t y) {
   const FloatFormat& out = epilogue.out_format;
-  uint32_t y = scale_accumulator(acc_bits, epilogue.alpha_bits);
   if (out.bits() == 32) return y;
   if (out.bits() == 16) return round_to_16_bits(out, y);
   if (epilogue.has_scale_result) y = multiply_fp32(y, epilogue.scale_result_bits);
   return saturate_to_fp8(out, y);
+}
+
+MMAEMU_HD constexpr uint32_t apply_epilogue(const Epilogue& epilogue, uint32_t acc_bits) {
+  return round_scaled(epilogue, scale_accumulator(acc_bits, epilogue.alpha_bits));
 }
 
 static_assert(scale_accumulator(0, 0xBF800000u) == 0);                    // 0 * -1 is +0

@@ -59,6 +59,14 @@ MMAEMU_HD constexpr Decoded decode(const FloatFormat& format, uint32_t code) {
           NumberClass::kFinite};
 }
 
+// The number that a code counts as in a chain: non-finite codes are +0 (R14).
+MMAEMU_HD constexpr Decoded decode_finite(const FloatFormat& format, uint32_t code) {
+  const Decoded d = decode(format, code);
+  return d.number_class == NumberClass::kFinite
+             ? d
+             : Decoded{0, format.emin(), false, NumberClass::kFinite};
+}
+
 // Checked here so that a wrong field fails to compile: 448 = 1.75 * 2^8, 57344 = 1.75 * 2^15.
 static_assert(decode(kE4M3, kE4M3.max_finite).significand == 14);
 static_assert(decode(kE4M3, kE4M3.max_finite).exponent == 8);

@@ -106,19 +106,28 @@ struct GemmCase {
   }
 };
 
-// The output bytes. They start as `fill`, and so do guard bytes around them, which must survive.
-inline std::vector<uint8_t> run_on(const GemmCase& gemm, const cpu::KernelTarget& target,
-                                   cpu::TaskPool& pool, uint8_t fill = 0xA5) {
+// The output bytes that run(uint8_t* out) writes. They start as `fill`, and so do guard bytes
+// around them, which must survive.
+template <typename Run>
+std::vector<uint8_t> guarded_output(const GemmCase& gemm, const char* name, uint8_t fill,
+                                    const Run& run) {
   constexpr size_t kGuard = 64;
   const auto size =
       static_cast<size_t>(product(gemm.batch) * gemm.m * gemm.n * (gemm.out.bits() / 8));
   std::vector<uint8_t> bytes(size + 2 * kGuard, fill);
-  cpu::run_gemm(gemm.problem(bytes.data() + kGuard), target, pool);
+  run(bytes.data() + kGuard);
   for (size_t i = 0; i < kGuard; ++i) {
     const bool intact = bytes[i] == fill && bytes[kGuard + size + i] == fill;
-    if (!intact) MMAEMU_CHECK(intact, target.name, gemm.text(), i);
+    if (!intact) MMAEMU_CHECK(intact, name, gemm.text(), i);
   }
   return {bytes.begin() + kGuard, bytes.end() - kGuard};
+}
+
+// The output bytes of a kernel of the processor.
+inline std::vector<uint8_t> run_on(const GemmCase& gemm, const cpu::KernelTarget& target,
+                                   cpu::TaskPool& pool, uint8_t fill = 0xA5) {
+  return guarded_output(gemm, target.name, fill,
+                        [&](uint8_t* out) { cpu::run_gemm(gemm.problem(out), target, pool); });
 }
 
 // The same for fp32 outputs, as bits.
@@ -128,6 +137,15 @@ inline std::vector<uint32_t> run_fp32(const GemmCase& gemm, const cpu::KernelTar
   std::vector<uint32_t> words(bytes.size() / 4);
   std::memcpy(words.data(), bytes.data(), bytes.size());
   return words;
+}
+
+// Checks that `actual`, of the kernel `name`, is `expected`; reports the first difference.
+template <typename T>
+void check_equal(const char* name, const GemmCase& gemm, const std::vector<T>& expected,
+                 const std::vector<T>& actual) {
+  size_t at = 0;
+  while (at < expected.size() && expected[at] == actual[at]) ++at;
+  MMAEMU_CHECK(at == expected.size(), name, gemm.text(), at, expected[at], actual[at]);
 }
 
 }  // namespace mmaemu::testing

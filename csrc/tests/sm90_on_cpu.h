@@ -11,6 +11,7 @@
 #include "numerics/block_fma.h"
 #include "numerics/specials.h"
 #include "tests/cuda_on_cpu.h"
+#include "tests/models.h"
 
 namespace mmaemu::cuda {
 
@@ -129,7 +130,6 @@ inline uint32_t native_block(const InstructionModel& model, const FloatFormat& f
 
 template <int kColumns, bool kIsE5M2A, bool kIsE5M2B>
 void wgmma(float (&d)[kColumns / 2], uint64_t a, uint64_t b, int keep) {
-  constexpr InstructionModel kModel{32, 13, 13, -132, false};
   const unsigned thread = cuda_on_cpu::block.thread() % 128;
   const unsigned first_row = thread / 32 * 16 + thread % 32 / 4;
   for (unsigned i = 0; i < kColumns / 2; ++i) {
@@ -141,7 +141,7 @@ void wgmma(float (&d)[kColumns / 2], uint64_t a, uint64_t b, int keep) {
       codes_a[k] = code_at(a, row, k);
       codes_b[k] = code_at(b, column, k);
     }
-    d[i] = __uint_as_float(native_block(kModel, kIsE5M2A ? kE5M2 : kE4M3, codes_a,
+    d[i] = __uint_as_float(native_block(testing::kEarly32, kIsE5M2A ? kE5M2 : kE4M3, codes_a,
                                         kIsE5M2B ? kE5M2 : kE4M3, codes_b,
                                         keep ? __float_as_uint(d[i]) : 0));
   }
@@ -150,7 +150,6 @@ void wgmma(float (&d)[kColumns / 2], uint64_t a, uint64_t b, int keep) {
 // mma.sync m16n8k32: two chained blocks of 16.
 template <bool kIsE5M2A, bool kIsE5M2B>
 void mma_fp8_16x8x32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  constexpr InstructionModel kModel{16, 13, 13, -132, false};
   const uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
   const uint32_t* all = exchange_in_warp(own);
   const unsigned lane = cuda_on_cpu::block.thread() % 32;
@@ -164,7 +163,7 @@ void mma_fp8_16x8x32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
         std::memcpy(codes_b + 4 * pair, all + (column * 4 + pair) * 6 + 4 + block, 4);
       }
       d[e] =
-          __uint_as_float(native_block(kModel, kIsE5M2A ? kE5M2 : kE4M3, codes_a,
+          __uint_as_float(native_block(testing::kEarly16, kIsE5M2A ? kE5M2 : kE4M3, codes_a,
                                        kIsE5M2B ? kE5M2 : kE4M3, codes_b, __float_as_uint(d[e])));
     }
   }

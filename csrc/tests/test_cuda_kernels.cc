@@ -36,23 +36,15 @@ int64_t workspace_bytes(const GemmCase& gemm) {
 }
 
 std::vector<uint8_t> run_cuda(const GemmCase& gemm, const cuda::Kernel& kernel, uint8_t fill) {
-  constexpr size_t kGuard = 64;
-  const auto size =
-      static_cast<size_t>(product(gemm.batch) * gemm.m * gemm.n * (gemm.out.bits() / 8));
-  std::vector<uint8_t> bytes(size + 2 * kGuard, fill);
-  const std::optional<cuda::Gemm> g = cuda::make_gemm(gemm.problem(bytes.data() + kGuard));
-  MMAEMU_CHECK(g.has_value(), gemm.text());
-  if (size > 0) {
+  return guarded_output(gemm, kernel.name, fill, [&](uint8_t* out) {
+    const std::optional<cuda::Gemm> g = cuda::make_gemm(gemm.problem(out));
+    MMAEMU_CHECK(g.has_value(), gemm.text());
+    if (g->batches * g->m * g->n == 0) return;
     std::vector<uint8_t> memory(static_cast<size_t>(workspace_bytes(gemm)), fill);
     const cuda::Workspace workspace{memory.data(), static_cast<int64_t>(memory.size())};
     const bool ok = kernel.launch(*g, workspace, nullptr) == cudaSuccess;
     MMAEMU_CHECK(ok, kernel.name, gemm.text());
-  }
-  for (size_t i = 0; i < kGuard; ++i) {
-    const bool intact = bytes[i] == fill && bytes[kGuard + size + i] == fill;
-    if (!intact) MMAEMU_CHECK(intact, kernel.name, gemm.text(), i);
-  }
-  return {bytes.begin() + kGuard, bytes.end() - kGuard};
+  });
 }
 
 struct Coverage {
@@ -67,10 +59,7 @@ void check_case(const GemmCase& gemm, Coverage& coverage) {
   const cuda::Gemm g = *cuda::make_gemm(gemm.problem(&placeholder));
   for (const cuda::Kernel& kernel : cuda::kernels()) {
     if (!kernel.runs(g)) continue;
-    const std::vector<uint8_t> actual = run_cuda(gemm, kernel, 0xFF);
-    size_t at = 0;
-    while (at < expected.size() && expected[at] == actual[at]) ++at;
-    MMAEMU_CHECK(at == expected.size(), kernel.name, gemm.text(), at, expected[at], actual[at]);
+    check_equal(kernel.name, gemm, expected, run_cuda(gemm, kernel, 0xFF));
     if (!expected.empty()) coverage.kernels.insert(kernel.name);
   }
   coverage.m.insert(gemm.m);

@@ -107,10 +107,7 @@ void check_case(const GemmCase& gemm, cpu::TaskPool& pool) {
   cpu::SerialPool serial;
   const std::vector<uint8_t> expected = run_on(gemm, cpu::portable_target(), serial, 0x00);
   for (const cpu::KernelTarget* target : simd_targets()) {
-    const std::vector<uint8_t> actual = run_on(gemm, *target, pool, 0xFF);
-    size_t at = 0;
-    while (at < expected.size() && expected[at] == actual[at]) ++at;
-    MMAEMU_CHECK(at == expected.size(), target->name, gemm.text(), at, expected[at], actual[at]);
+    check_equal(target->name, gemm, expected, run_on(gemm, *target, pool, 0xFF));
   }
 }
 

@@ -77,11 +77,7 @@ void check_on_every_target(const GemmCase& gemm, Seen& seen) {
   }
   for (const cpu::TargetStatus& status : cpu::targets()) {
     if (!status.usable) continue;
-    const std::vector<uint32_t> actual = run_fp32(gemm, *status.target, serial);
-    size_t at = 0;
-    while (at < expected.size() && expected[at] == actual[at]) ++at;
-    MMAEMU_CHECK(at == expected.size(), status.target->name, gemm.text(), at, expected[at],
-                 actual[at]);
+    check_equal(status.target->name, gemm, expected, run_fp32(gemm, *status.target, serial));
   }
 }
 

@@ -6,13 +6,9 @@ import pathlib
 import sys
 from typing import Any
 
-_OUTPUTS = {
-    "f32": "float32",
-    "bf16": "bfloat16",
-    "f16": "float16",
-    "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
-}
+from mmaemu_jax.commands.parsing import shape
+
+_OUTPUTS = ("f32", "bf16", "f16", "e4m3", "e5m2")
 
 _DESCRIPTION = """\
 Measures jitted scaled_mm calls, each in a fresh process: GMAC/s, the ratio to XLA's float32 dot of
@@ -54,9 +50,7 @@ def add(commands) -> None:
     )
     parser.add_argument("--backend", metavar="NAME", help="auto (default), cpu:avx2, ...", **many)
     parser.add_argument("--threads", type=int, metavar="N", help="pin to N CPUs (1)", **many)
-    parser.add_argument(
-        "--out", choices=tuple(_OUTPUTS), default="bf16", help="output dtype (bf16)"
-    )
+    parser.add_argument("--out", choices=_OUTPUTS, default="bf16", help="output dtype (bf16)")
     parser.add_argument(
         "--weights", choices=("nk", "kn"), default="nk", help="[N, K] used as w.T (nk), or [K, N]"
     )
@@ -74,6 +68,7 @@ def add(commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
+    from mmaemu_jax.arguments import dtype_argument
     from mmaemu_jax.bench import case, driver, table
     from mmaemu_jax.bench.peer import require_peer
 
@@ -85,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         formats=args.formats,
         modes=args.mode,
         backends=args.backend,
-        out_dtype=_OUTPUTS[args.out],
+        out_dtype=dtype_argument("bench", "--out", args.out).name,
         weights=args.weights,
     )
     progress = _Progress(sys.stderr.isatty())
@@ -144,10 +139,7 @@ def _bits_equal(row: dict[str, Any]) -> bool:
 
 
 def _shape(text: str) -> tuple[int, int, int]:
-    try:
-        m, n, k = (int(part) for part in text.lower().split("x"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not MxNxK: {text!r}") from None
+    m, n, k = shape(text)
     if min(m, n, k) < 1:
         raise argparse.ArgumentTypeError(f"dimensions must be positive, got {text!r}")
     return m, n, k

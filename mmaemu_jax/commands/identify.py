@@ -4,6 +4,8 @@ import argparse
 import importlib
 import sys
 
+from mmaemu_jax.commands.parsing import shape
+
 _DESCRIPTION = """\
 Calls an FP8 GEMM on designed operands, a dozen times at most, and says from the output bits alone
 which member of the family it is: blocks, bits, restarts, split-K, order of additions, epilogue.
@@ -38,7 +40,7 @@ def add(commands) -> None:
     parser.add_argument("--out", default="float32", help="output dtype: f32 (default), bf16, ...")
     parser.add_argument(
         "--shape",
-        type=_shape,
+        type=shape,
         action="append",
         metavar="MxNxK",
         help="a shape it may be called with; repeat for more (256x256x4096 and 256x256x4080)",
@@ -92,11 +94,3 @@ def _load(target: str):
     if not callable(value):
         raise ValueError(f"identify: {target!r} is not callable.")
     return value
-
-
-def _shape(text: str) -> tuple[int, int, int]:
-    try:
-        m, n, k = (int(part) for part in text.lower().split("x"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not MxNxK: {text!r}") from None
-    return m, n, k

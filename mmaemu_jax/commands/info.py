@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import importlib.metadata
 import json
 import os
 import platform
@@ -32,21 +31,15 @@ def run(args: argparse.Namespace) -> int:
 def gather() -> dict[str, Any]:
     """Everything that is printed, as JSON-ready values."""
     import jax
-    import numpy
 
     import mmaemu_jax as mj
     from mmaemu_jax import _native, config
+    from mmaemu_jax.versions import versions
 
     profiles = [mj.get_profile(name) for name in mj.list_profiles()]
     presets = [mj.get_preset(name) for name in mj.list_presets()]
     return {
-        "versions": {
-            "mmaemu_jax": mj.__version__,
-            "jax": jax.__version__,
-            "jaxlib": importlib.metadata.version("jaxlib"),
-            "numpy": numpy.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(),
         "machine": {
             "system": platform.platform(),
             "processor": platform.machine(),

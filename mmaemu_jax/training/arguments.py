@@ -68,7 +68,7 @@ def result_dtype(lhs, rhs, preferred) -> np.dtype:
 
 def check_state(recipe: Recipe, state) -> None:
     """Refuses a state that does not fit the recipe."""
-    delayed = [t for t in ("lhs", "rhs", "grad") if _is_delayed(recipe, t)]
+    delayed = recipe.delayed
     if state is None and delayed:
         raise ValueError(
             message(
@@ -113,7 +113,3 @@ def contractions_argument(value) -> tuple[tuple[str, Contraction], ...]:
         if name not in GEMM_TENSORS:
             raise unknown_option(FUNCTION, "GEMM in contraction", name, GEMM_TENSORS)
     return tuple((name, contraction_argument(FUNCTION, how)) for name, how in value.items())
-
-
-def _is_delayed(recipe: Recipe, tensor: str) -> bool:
-    return recipe.quantization(tensor).scaling.timing == "delayed"

@@ -67,7 +67,7 @@ def _scales(scaling: Scaling, fp8: Fp8Format, x: jax.Array, state: ScaleState | 
     inverted = scaling.convention == "inverse"
     scale = reciprocal_float32(stored) if inverted else stored
     if scaling.update == "before_step":
-        scale = scale_bits(scaling, fp8, history_amax(scaling, history, 0), scale)
+        scale = scale_bits(scaling, fp8, history_amax(scaling, history), scale)
         after, history = scale, jnp.roll(history, -1).at[0].set(amax)
     else:
         after, history = _after_step(scaling, fp8, amax, scale, history)
@@ -79,7 +79,7 @@ def _scales(scaling: Scaling, fp8: Fp8Format, x: jax.Array, state: ScaleState | 
 def _after_step(scaling: Scaling, fp8: Fp8Format, amax, scale, history):
     """Scale and history for the next step; history[0] is where this step's amax belongs."""
     recorded = history.at[0].set(amax)
-    after = scale_bits(scaling, fp8, history_amax(scaling, recorded, 0), scale)
+    after = scale_bits(scaling, fp8, history_amax(scaling, recorded), scale)
     rolled = jnp.roll(recorded, -1).at[0].set(0)
     if scaling.zero_amax_skips:
         after = jnp.where(amax == 0, scale, after)

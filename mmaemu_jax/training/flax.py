@@ -17,6 +17,7 @@ from flax.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
 from mmaemu_jax.training.dot_general import fp8_dot_general
 from mmaemu_jax.training.einsum import fp8_einsum
 from mmaemu_jax.training.recipe import Recipe
+from mmaemu_jax.training.recipes import recipe_argument
 from mmaemu_jax.training.state import Fp8State, ScaleState, init_state
 
 
@@ -33,7 +34,7 @@ class _Fp8Module(linen.Module):
 
     def _arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         state = None
-        if init_state(self.recipe) is not None:
+        if recipe_argument("init_state", self.recipe).delayed:
             state = self.variable(OVERWRITE_WITH_GRADIENT, "fp8", init_state, self.recipe).value
         return {**dict(self.options or {}), **arguments, "recipe": self.recipe, "state": state}
 

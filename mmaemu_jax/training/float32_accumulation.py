@@ -42,8 +42,7 @@ def float32_dot_general(
         TypeError, ValueError: a wrong argument, a recipe with delayed scaling, batch dimensions.
     """
     known = get_recipe(recipe)
-    timings = {known.quantization(t).scaling.timing for t in ("lhs", "rhs", "grad")}
-    if precision is not None or any(dimension_numbers[1]) or "delayed" in timings:
+    if precision is not None or any(dimension_numbers[1]) or known.delayed:
         raise ValueError(
             message(
                 "float32_dot_general: precision must be None, batch dimensions none, and the "

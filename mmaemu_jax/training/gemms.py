@@ -152,7 +152,7 @@ def _may_be_spread(how: Contraction, a: jax.Array, b: jax.Array) -> bool:
 def _product(options: GemmOptions, gemm: Gemm, out_dtype, a, b, inverse_a, inverse_b) -> jax.Array:
     """Codes a (B, M, K) times b (B, K, N), with the scales where the recipe puts them."""
     one = jnp.ones((), jnp.float32)
-    scale_a, scale_b = inverse_a, inverse_b
+    scale_a, scale_b, product = inverse_a, inverse_b, one
     if options.recipe.scales != "operands":
         product = folded_scale(out_dtype, inverse_a, inverse_b)
         scale_a, scale_b = (product if options.recipe.scales == "folded" else one), one
@@ -171,7 +171,7 @@ def _product(options: GemmOptions, gemm: Gemm, out_dtype, a, b, inverse_a, inver
         call = jax.vmap(call, in_axes=(0, 0, None, None))
     y = call(a, b, scale_a, scale_b)[..., :m, :n]
     if options.recipe.scales == "after":
-        y = scale_output(y, folded_scale(out_dtype, inverse_a, inverse_b))
+        y = scale_output(y, product)
     return y
 
 

@@ -174,3 +174,9 @@ class Recipe:
     def gemm(self, name: str) -> Gemm:
         """The "fprop", "dgrad" or "wgrad" GEMM."""
         return getattr(self, name)
+
+    @property
+    def delayed(self) -> tuple[str, ...]:
+        """The tensors that are scaled with delay, and so need a state."""
+        names = typing.get_args(Tensor)
+        return tuple(t for t in names if self.quantization(t).scaling.timing == "delayed")

@@ -176,10 +176,10 @@ def _first_at_least(value: float) -> int:
     return _bits(value) + (float(nearest) < value)
 
 
-def history_amax(scaling: Scaling, history: jax.Array, newest: int) -> jax.Array:
-    """What a delayed scale sees of ``history`` (float32 bits [L], the latest at ``newest``)."""
+def history_amax(scaling: Scaling, history: jax.Array) -> jax.Array:
+    """What a delayed scale sees of ``history`` (float32 bits [L], the newest at 0)."""
     if scaling.history_use == "most_recent":
-        return history[newest]
+        return history[0]
     if scaling.nan_amax == "ignored":
         history = jnp.where(history > F32_INF, jnp.uint32(0), history)
     return jnp.max(history)

@@ -52,17 +52,17 @@ class Fp8State:
 def init_state(recipe: str | Recipe) -> Fp8State | None:
     """The state before the first step (scales 1, histories 0); None if the recipe needs none."""
     known = recipe_argument("init_state", recipe)
-    tensors = {name: _init(known, name) for name in ("lhs", "rhs", "grad")}
-    if all(state is None for state in tensors.values()):
+    if not known.delayed:
         return None
+    tensors = {name: _init(known, name) for name in ("lhs", "rhs", "grad")}
     return Fp8State(**tensors, uses=jnp.zeros((), jnp.float32))
 
 
 def _init(recipe: Recipe, name: str) -> ScaleState | None:
-    scaling = recipe.quantization(name).scaling
-    if scaling.timing != "delayed":
+    if name not in recipe.delayed:
         return None
-    history = jnp.zeros((scaling.history_length,), jnp.float32)
+    length = recipe.quantization(name).scaling.history_length
+    history = jnp.zeros((length,), jnp.float32)
     return ScaleState(jnp.ones((), jnp.float32), history)
 
 

@@ -14,6 +14,7 @@ from jax.extend.core import JaxprEqn
 
 from mmaemu_jax.contraction import Contraction
 from mmaemu_jax.errors import message
+from mmaemu_jax.slices_of_k import axes_in_types
 from mmaemu_jax.transforms.flow import Atom, Flow, aval_of
 from mmaemu_jax.transforms.fp8_epilogues import Epilogue
 from mmaemu_jax.transforms.fp8_operands import REARRANGEMENTS, TRANSPARENT
@@ -111,12 +112,9 @@ def spread_contraction(
 def _axes_in_types(dot: JaxprEqn) -> tuple[str, ...]:
     """The mesh axes over which the types of both operands spread K (explicit sharding)."""
     contracting, _ = dot.params["dimension_numbers"]
-    per_operand = []
-    for atom, dims in zip(dot.invars, contracting, strict=True):
-        spec = tuple(aval_of(atom).sharding.spec)
-        entry = spec[dims[-1]] if dims and dims[-1] < len(spec) else None
-        per_operand.append((entry,) if isinstance(entry, str) else entry)
-    return per_operand[0] if all(per_operand) else ()
+    if not contracting[0]:
+        return ()
+    return axes_in_types([aval_of(x) for x in dot.invars], [dims[-1] for dims in contracting])
 
 
 def _summed(total: DeviceSum, size: int, contraction: Contraction) -> Spread | ValueError:

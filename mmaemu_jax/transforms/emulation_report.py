@@ -7,7 +7,7 @@ from mmaemu_jax.platforms import SplitDecision
 from mmaemu_jax.transforms.flow import Atom, aval_of
 from mmaemu_jax.transforms.fp8_gemms import format_name
 from mmaemu_jax.transforms.jaxprs import Occurrence
-from mmaemu_jax.transforms.source_location import SourceLocation, source_location
+from mmaemu_jax.transforms.source_location import SourceLocation, source_location, where
 from mmaemu_jax.transforms.takeover import Takeover
 
 
@@ -112,7 +112,7 @@ class EmulationReport:
 
     def left_text(self) -> str:
         """The products that are left, as one text; each reason once."""
-        lines = (f"{_where(left.location)}: {left}".rstrip(".") for left in self.left)
+        lines = (f"{where(left.location)}: {left}".rstrip(".") for left in self.left)
         return "; ".join(dict.fromkeys(lines)) + "."
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,8 +124,8 @@ class EmulationReport:
         emulated = f"{len(self.emulated)} FP8 GEMM{'s' * (len(self.emulated) != 1)} emulated"
         left = f"{len(self.left)} FP8 product{'s' * (len(self.left) != 1)} left"
         lines = [f"{head}: {emulated}, {left}."]
-        lines += [f"{_where(gemm.location)}  {gemm.scope or '-'}  {gemm}" for gemm in self.emulated]
-        lines += [f"{_where(x.location)}  {x.scope or '-'}  LEFT: {x}" for x in self.left]
+        lines += [f"{where(gemm.location)}  {gemm.scope or '-'}  {gemm}" for gemm in self.emulated]
+        lines += [f"{where(x.location)}  {x.scope or '-'}  LEFT: {x}" for x in self.left]
         return "\n".join(lines)
 
 
@@ -173,11 +173,6 @@ def left_product(occurrence: Occurrence, reason: str) -> LeftProduct:
         operands=" and ".join(f"{aval.dtype.name}{list(aval.shape)}" for aval in avals),
         reason=reason,
     )
-
-
-def _where(location: SourceLocation) -> str:
-    file = location.file.rsplit("/", 1)[-1]
-    return f"{file}:{location.line} ({location.function})" if file else "?"
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Which equation of a jaxpr makes a value, and which use it; dead equations do not count."""
 
 from collections import defaultdict
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from jax.core import ShapedArray
@@ -26,6 +26,9 @@ class Flow:
 
     def __init__(self, jaxpr: Jaxpr):
         self.eqns = live_equations(jaxpr)
+        #: What fp8_operands.match_operand found: values are shared, so looking again and again is
+        #: exponential in the length of a chain of products.
+        self.matched_operands: dict[Var, Any] = {}
         self._maker = {var: eqn for eqn in self.eqns for var in eqn.outvars}
         self._uses: dict[Var, list[JaxprEqn | None]] = defaultdict(list)
         for eqn in self.eqns:

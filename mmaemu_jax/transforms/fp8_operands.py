@@ -47,8 +47,17 @@ def match_operand(flow: Flow, atom: Atom) -> Fp8Operand | str | None:
 
     A string says why an operand that comes from FP8 is none for XLA's rewriter.
     """
+    if not isinstance(atom, Var):
+        return _match_operand(flow, atom)
+    if atom not in flow.matched_operands:
+        flow.matched_operands[atom] = _match_operand(flow, atom)
+    return flow.matched_operands[atom]
+
+
+def _match_operand(flow: Flow, atom: Atom) -> Fp8Operand | str | None:
     moves: list[JaxprEqn] = []
-    scaling: JaxprEqn | None = None
+    scale: Atom | None = None
+    divided = False
     converted_last = False
     why_not = ""
     while not is_fp8(atom):
@@ -57,19 +66,19 @@ def match_operand(flow: Flow, atom: Atom) -> Fp8Operand | str | None:
         if eqn is None or aval_of(atom).dtype not in WIDE_DTYPES:
             return None
         if name == "convert_element_type":
-            converted_last |= scaling is None and not is_fp8(eqn.invars[0])
+            converted_last |= scale is None and not is_fp8(eqn.invars[0])
             atom = eqn.invars[0]
         elif name in ("mul", "div"):
             factor = scalar_factor(flow, eqn)
             if factor is None:
                 return _not_by_a_scalar(flow, eqn)
-            if scaling is not None:
+            if scale is not None:
                 why_not = why_not or "it is scaled twice after its conversion from FP8"
             if converted_last:
                 why_not = why_not or "it is converted again after its scaling"
-            scaling, atom = eqn, factor.scaled
+            scale, divided, atom = factor.factor, name == "div", factor.scaled
         elif name in MOVES:
-            if scaling is not None and name not in REARRANGEMENTS | TRANSPARENT:
+            if scale is not None and name not in REARRANGEMENTS | TRANSPARENT:
                 why_not = why_not or f"{name} stands between its conversion from FP8 and its scale"
             if name == "pad" and not _is_zero(flow, eqn.invars[1]):
                 why_not = why_not or "it is padded with something else than zeros"
@@ -79,10 +88,7 @@ def match_operand(flow: Flow, atom: Atom) -> Fp8Operand | str | None:
             return None
     if why_not:
         return why_not
-    scale = None if scaling is None else scalar_factor(flow, scaling)
-    if scale is None or scaling is None:
-        return Fp8Operand(atom, tuple(moves[::-1]))
-    return Fp8Operand(atom, tuple(moves[::-1]), scale.factor, scaling.primitive.name == "div")
+    return Fp8Operand(atom, tuple(moves[::-1]), scale, divided)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,22 +98,20 @@ class ScalarFactor:
     Attributes:
         scaled: the array.
         factor: the scalar, one element of any rank.
-        spread: the operand of the equation through which the scalar enters it.
     """
 
     scaled: Atom
     factor: Atom
-    spread: Atom
 
 
 def scalar_factor(flow: Flow, eqn: JaxprEqn) -> ScalarFactor | None:
     """How ``eqn``, a mul or a div, scales an array by a scalar; None if it does something else."""
     left, right = eqn.invars
     candidates = [(left, right)] if eqn.primitive.name == "div" else [(left, right), (right, left)]
-    for scaled, spread in candidates:
-        factor = _before_broadcast(flow, spread)
+    for scaled, scalar in candidates:
+        factor = _before_broadcast(flow, scalar)
         if factor is not None and aval_of(scaled).shape == aval_of(eqn.outvars[0]).shape:
-            return ScalarFactor(scaled, factor, spread)
+            return ScalarFactor(scaled, factor)
     return None
 
 

@@ -1,13 +1,12 @@
 """The report of explain_jaxpr: one site per FP8 GEMM, as data, as a table, as JSON."""
 
 import dataclasses
-import os
 from collections.abc import Iterator
 from typing import Any, Literal
 
 from mmaemu_jax.accumulate import AccumulationPlan
 from mmaemu_jax.platforms import SplitDecision
-from mmaemu_jax.transforms.source_location import SourceLocation
+from mmaemu_jax.transforms.source_location import SourceLocation, where
 
 Kind = Literal["mmaemu", "dot_general"]
 AccumulateMode = Literal["fast", "slow", "unknown"]
@@ -154,7 +153,7 @@ _NUMERIC = frozenset({"M", "N", "K", "batch"})
 
 def _row(site: GemmSite, reasons: list[str]) -> tuple[str, ...]:
     return (
-        _where(site.location),
+        where(site.location),
         site.scope or "-",
         site.kind,
         *(_number(dim) for dim in (site.M, site.N, site.K, site.batch)),
@@ -171,12 +170,6 @@ def _footnotes(reasons: list[str]) -> list[str]:
     parts = [reason.partition(" Ways out: ") for reason in reasons]
     ways_out = dict.fromkeys(f"Ways out: {ways}" for _, _, ways in parts if ways)
     return [*(f"[{i}] {what}" for i, (what, _, _) in enumerate(parts, 1)), *ways_out]
-
-
-def _where(location: SourceLocation) -> str:
-    if not location.file:
-        return "?"
-    return f"{os.path.basename(location.file)}:{location.line} ({location.function})"
 
 
 def _mode(site: GemmSite) -> str:

@@ -21,7 +21,7 @@ from mmaemu_jax.transforms.emulation_report import (
     emulated_gemm,
     left_product,
 )
-from mmaemu_jax.transforms.flow import Atom, Flow, aval_of, is_fp8
+from mmaemu_jax.transforms.flow import Atom, Flow, aval_of, is_fp8, live_equations
 from mmaemu_jax.transforms.fp8_operands import moved_equations
 from mmaemu_jax.transforms.inlining import CALLS, Inlined
 from mmaemu_jax.transforms.jaxprs import (
@@ -193,7 +193,7 @@ class _Level:
                 path = (*self._path, *self._paths[id(eqn)])
                 eqns.append(self._rewriter.inside(eqn, path, self._found))
         changed = self._jaxpr.replace(eqns=eqns)
-        return Flow(changed).eqns, list(changed.outvars)
+        return live_equations(changed), list(changed.outvars)
 
     def _consider(self, dot: JaxprEqn) -> None:
         outcome = consider(self._flow, dot, self._rewriter.options)

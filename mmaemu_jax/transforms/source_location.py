@@ -18,6 +18,13 @@ class SourceLocation:
     function: str = ""
 
 
+def where(location: SourceLocation) -> str:
+    """``file:line (function)`` without the folders, or "?"."""
+    if not location.file:
+        return "?"
+    return f"{os.path.basename(location.file)}:{location.line} ({location.function})"
+
+
 def source_location(occurrence: Occurrence) -> SourceLocation:
     """The innermost line outside JAX and this package that ``occurrence`` comes from.
 

@@ -16,7 +16,7 @@ from gpu_check import ROOT, Outcome, Run
 
 import mmaemu_jax as mj
 from mmaemu_jax import cuda_record
-from mmaemu_jax.cuda_cublaslt import CublasLt, GemmCall, Refusal, scheme_of
+from mmaemu_jax.cuda_cublaslt import Algorithm, CublasLt, GemmCall, Refusal, scheme_of
 from mmaemu_jax.cuda_driver import CudaDriver
 from mmaemu_jax.formats import format_named
 from mmaemu_jax.testing.cases import families, operands
@@ -24,6 +24,12 @@ from mmaemu_jax.testing.cases import families, operands
 SHAPES = ((64, 128, 256), (128, 64, 1040), (32, 256, 4096), (16, 48, 16384))
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 COUNT = 64
+
+
+def split_argument(library: CublasLt, algorithm: Algorithm):
+    """The splitk of scaled_mm for what the library chose."""
+    scheme = scheme_of(library.driver.capability, algorithm)
+    return (algorithm.splitK, scheme) if algorithm.splitK > 1 and scheme else 1
 
 
 def open_library(run: Run) -> CublasLt:
@@ -114,8 +120,7 @@ def one_call(library: CublasLt, kind: str, seed: int, call: GemmCall):
     if isinstance(found, Refusal):
         return [f"refused {found.status}"]
     bits, algorithm = found
-    scheme = scheme_of(library.driver.capability, algorithm)
-    split = (algorithm.splitK, scheme) if algorithm.splitK > 1 and scheme else 1
+    split = split_argument(library, algorithm)
     profile = profile_of(library)
     if kind == "plain":
         expected = {"equal": emulated(a, b, scales, call, profile, split, dtype)}
@@ -166,9 +171,7 @@ def one_torch_call(torch, library: CublasLt, seed: int, call: GemmCall) -> bool:
         use_fast_accum=call.use_fast_accum,
     )  # fmt: skip
     found = library.heuristic(call)
-    splits = 1 if isinstance(found, Refusal) else found.splitK
-    scheme = None if isinstance(found, Refusal) else scheme_of(library.driver.capability, found)
-    split = (splits, scheme) if splits > 1 and scheme else 1
+    split = 1 if isinstance(found, Refusal) else split_argument(library, found)
     desired = emulated(a, b, scales, call, profile_of(library), split, DTYPES[call.out_dtype])
     return same_bits(out.view(torch.uint8).cpu().numpy(), desired.view(np.uint8))
 

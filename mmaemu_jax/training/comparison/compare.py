@@ -1,7 +1,6 @@
 """compare: one training run under several arithmetics, and what that changes."""
 
 import dataclasses
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -11,9 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 import jax
-import numpy as np
 
-from mmaemu_jax import _native
 from mmaemu_jax.errors import message
 from mmaemu_jax.training.comparison.checkpoint import read_lines, write_atomically, write_lines
 from mmaemu_jax.training.comparison.conclusion import conclusions
@@ -25,6 +22,7 @@ from mmaemu_jax.training.comparison.progress import PROBE_STEPS, Progress
 from mmaemu_jax.training.comparison.report import write_report
 from mmaemu_jax.training.comparison.shapes import shape_lines
 from mmaemu_jax.training.comparison.training_runs import Runs
+from mmaemu_jax.versions import versions
 
 Line = dict[str, Any]
 
@@ -133,7 +131,9 @@ def compare(
         probe_steps=probe_steps,
         save_every=save_every,
     )
-    config = {**job.facts(), "title": title, "about": dict(about or {}), "versions": _versions()}
+    on = {"machine": platform.machine(), "platform": jax.default_backend()}
+    about_run = {"title": title, "about": dict(about or {}), "versions": {**versions(), **on}}
+    config = {**job.facts(), **about_run}
     folder = None if directory is None else pathlib.Path(directory)
     if folder is not None:
         _claim(folder, config, resume)
@@ -152,7 +152,7 @@ def compare(
 
 def _work(job: Job) -> int:
     """All there is to do, in training steps."""
-    probes = 0 if job.loss is None else PROBE_STEPS * len(job.probe_steps)
+    probes = PROBE_STEPS * len(job.probe_steps)
     return len(job.variants) * (len(job.seeds) * job.steps + probes)
 
 
@@ -175,7 +175,7 @@ def load_comparison(directory: str | os.PathLike) -> Comparison:
 
 
 def _probe_lines(job: Job, runs: Runs, folder: pathlib.Path | None, bar: Progress) -> list[Line]:
-    if job.loss is None:
+    if not job.probe_steps:
         return []
     probes = Probes(job)
     found: dict[str, list[Line]] = {name: [] for name in job.variants if name != job.reference}
@@ -194,18 +194,6 @@ def _probe_lines(job: Job, runs: Runs, folder: pathlib.Path | None, bar: Progres
         for line in lines:
             found[line["variant"]].append(line)
     return [line for lines in found.values() for line in lines]
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "mmaemu_jax": _native.VERSION,
-        "jax": jax.__version__,
-        "jaxlib": importlib.metadata.version("jaxlib"),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "platform": jax.default_backend(),
-    }
 
 
 def _write_config(folder: pathlib.Path, config: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ def _partings(metrics: Metrics, shown: Shown) -> str:
 
 
 def _emulated(metrics: Metrics) -> list[str]:
-    emulated = {line["variant"] for line in metrics.of_kind("shape")}
+    emulated = metrics.values("shape", "variant")
     return [name for name in metrics.others() if name in emulated]
 
 

@@ -26,8 +26,8 @@ class Metrics:
         self._lines = list(lines)
         self.reference = reference
         self.controls = list(controls)
-        self.variants = list(dict.fromkeys(line["variant"] for line in self.of_kind("step")))
-        self.seeds = list(dict.fromkeys(line["seed"] for line in self.of_kind("step")))
+        self.variants = self.values("step", "variant")
+        self.seeds = self.values("step", "seed")
         self._runs: dict[tuple[str, int], list[Line]] = {}
         for line in self.of_kind("step"):
             self._runs.setdefault((line["variant"], line["seed"]), []).append(line)

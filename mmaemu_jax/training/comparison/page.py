@@ -62,7 +62,7 @@ def _lead(metrics: Metrics, shown: Shown) -> str:
 
 
 def _what_ran(metrics: Metrics, config: dict[str, Any]) -> str:
-    emulated = {line["variant"] for line in metrics.of_kind("shape")}
+    emulated = metrics.values("shape", "variant")
     rows = [
         [
             f"<b>{name}</b>",

@@ -23,7 +23,7 @@ class Job:
     reference: str
     loss: Callable[[Any, Any, Any], Any] | None
     params: Callable[[Any], Any]
-    #: Single GEMMs are compared: every variant's numerics can be called as a dot_general.
+    #: Single GEMMs are compared: there is a loss, and every variant's numerics is a dot_general.
     gemms: bool
     sites: tuple[str, ...] | None
     probe_steps: tuple[int, ...]
@@ -42,8 +42,8 @@ class Job:
             "reference": self.reference,
             "steps": self.steps,
             "seeds": list(self.seeds),
-            "gemms": self.gemms and self.loss is not None,
-            "probe_steps": list(self.probe_steps) if self.loss is not None else [],
+            "gemms": self.gemms,
+            "probe_steps": list(self.probe_steps),
         }
 
 
@@ -81,6 +81,7 @@ def make_job(
     steps = _count("steps", steps)
     if probe_steps is None:
         probe_steps = sorted({0, steps // 2, steps - 1})
+    probed = _probe_steps(probe_steps, steps)
     return Job(
         train_step,
         known,
@@ -91,9 +92,9 @@ def make_job(
         reference,
         loss,
         params,
-        gemms and all(callable(v.numerics) for v in known.values()),
+        gemms and loss is not None and all(callable(v.numerics) for v in known.values()),
         None if sites is None else tuple(sites),
-        _probe_steps(probe_steps, steps),
+        () if loss is None else probed,
         _count("save_every", save_every),
     )
 

@@ -111,11 +111,12 @@ def _loss(metrics: Metrics) -> bytes:
 
 def _apart(metrics: Metrics) -> bytes:
     figure, ax = new_figure(_FUNCTION, 10.5, 3.4)
+    series = apart_series(metrics)
     for name, style in _styles(metrics):
         if name == metrics.reference:
             ax.axhline(0, **style)
         else:
-            ax.plot(*apart_series(metrics)[name], label=name, **style)
+            ax.plot(*series[name], label=name, **style)
     ax.set(xlabel="step", ylabel=f"loss minus that of {metrics.reference}")
     ax.set_title("mean over seeds of the difference at the same step and batch", fontsize=10)
     ax.legend(frameon=False, fontsize=8)

@@ -49,17 +49,17 @@ class Runs:
 
     def probe_state(self, step: int):
         """The reference's state before ``step``, for the probed seed."""
-        if step not in self._probe_states:
-            path = self._path("states", f"probe.{step}.npz")
-            if path is None or not path.exists():
-                raise ValueError(
-                    message(
-                        f"compare: the state before step {step} is missing in {self._directory}.",
-                        ["start afresh in another directory"],
-                    )
+        path = self._path("states", f"probe.{step}.npz")
+        if path is None:
+            return self._probe_states[step]
+        if not path.exists():
+            raise ValueError(
+                message(
+                    f"compare: the state before step {step} is missing in {self._directory}.",
+                    ["start afresh in another directory"],
                 )
-            self._probe_states[step] = load_state(path, self.job.init(self.job.probe_seed))[0]
-        return self._probe_states[step]
+            )
+        return load_state(path, self.job.init(self.job.probe_seed))[0]
 
     def _path(self, folder: str, name: str) -> pathlib.Path | None:
         return None if self._directory is None else self._directory / folder / name
@@ -94,14 +94,13 @@ class Runs:
 
     def _keep_for_probes(self, name: str, seed: int, step: int, state) -> None:
         job = self.job
-        if job.loss is None or name != job.reference or seed != job.probe_seed:
+        if (name, seed) != (job.reference, job.probe_seed) or step not in job.probe_steps:
             return
-        if step in job.probe_steps:
-            path = self._path("states", f"probe.{step}.npz")
-            if path is None:
-                self._probe_states[step] = state
-            else:
-                save_state(path, state, [])
+        path = self._path("states", f"probe.{step}.npz")
+        if path is None:
+            self._probe_states[step] = state
+        else:
+            save_state(path, state, [])
 
     def _step(self, name: str, seed: int, step: int, state) -> tuple[Any, Line]:
         if name not in self._steps:
