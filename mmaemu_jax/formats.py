@@ -34,6 +34,16 @@ class Fp8Format:
         """float64 value of each of the 256 codes."""
         return np.arange(256, dtype=np.uint8).view(self.dtype).astype(np.float64)
 
+    @cached_property
+    def largest_code(self) -> int:
+        """The code of the largest finite value."""
+        return int(np.flatnonzero(self.values == self.max_finite)[0])
+
+    @property
+    def emax(self) -> int:
+        """Exponent of the largest finite value."""
+        return (self.largest_code >> self.mantissa_bits) - self.bias
+
 
 E4M3 = Fp8Format("e4m3", np.dtype(ml_dtypes.float8_e4m3fn), 3, 7, 448.0, False)
 E5M2 = Fp8Format("e5m2", np.dtype(ml_dtypes.float8_e5m2), 2, 15, 57344.0, True)

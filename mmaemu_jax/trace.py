@@ -71,7 +71,9 @@ class TracedBlock:
 
 @dataclasses.dataclass(frozen=True)
 class DotTrace:
-    """A dot product, block by block; blocks whose products are all zero are left out.
+    """A dot product, block by block.
+
+    Blocks whose products are all zero are left out, but for those that cut the accumulator.
 
     Attributes:
         model: the instruction's numbers.
@@ -138,7 +140,7 @@ def trace_dot(
         if products or acc != 0:
             block = _step(model, first, products, acc)
             acc = block.result
-            if products:
+            if products or block.lost:
                 blocks.append(block)
         else:
             acc = np.float32(0)

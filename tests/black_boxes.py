@@ -10,7 +10,7 @@ import numpy as np
 
 import mmaemu_jax as mj
 from mmaemu_jax.identify import Member
-from mmaemu_jax.identify.calls import BlackBox, Interface
+from mmaemu_jax.identify.calls import Interface
 from mmaemu_jax.identify.check import with_specials
 from mmaemu_jax.identify.evaluate import Operands, accumulators
 from mmaemu_jax.identify.output import Extras, output_bits
@@ -20,7 +20,6 @@ ROWS = 16
 
 def member_gemm(member: Member, interface: Interface):
     """A GEMM that computes as ``member``, a few rows at a time."""
-    box = BlackBox(None, interface, "kn", 0)
 
     def gemm(a, b, **operands):
         a, b = (np.ascontiguousarray(x).view(np.uint8) for x in (a, b.T))
@@ -30,7 +29,7 @@ def member_gemm(member: Member, interface: Interface):
             some = a[i : i + ROWS]
             pairs = Operands.of(interface.formats, some, b, False)
             acc = accumulators(member.plan, (member.arithmetic,), pairs)[0]
-            acc = with_specials(acc, box, some, b, False)
+            acc = with_specials(acc, interface, some, b, False)
             part = extras
             if extras.c is not None:
                 part = dataclasses.replace(extras, c=extras.c[i : i + ROWS])

@@ -70,6 +70,17 @@ def test_silent_blocks_are_left_out():
     assert trace.result == 3
 
 
+def test_a_block_without_products_cuts_the_accumulator():
+    c = np.float32(3.1415927)  # has 24 bits, of which the first block keeps 14
+    a = np.zeros(64, np.float32)
+    a[20] = 2
+    trace = mj.trace_dot(a, np.ones(64, np.float32), c, fmt="e4m3", preset="ada")
+    assert trace.lost == 2 + Fraction(float(c)) - Fraction(float(trace.result))
+    assert trace.lost == Fraction(2011, 4194304)
+    assert [b.start for b in trace.blocks] == [0, 16]  # those after 32 lose nothing
+    assert [len(b.terms) for b in trace.blocks] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("a", "c", "error"),
     [

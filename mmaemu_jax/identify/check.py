@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from mmaemu_jax.identify.calls import BlackBox, Call
+from mmaemu_jax.identify.calls import Call, Interface
 from mmaemu_jax.identify.evaluate import Operands, accumulators
 from mmaemu_jax.identify.member import Member
 from mmaemu_jax.identify.output import Extras, output_bits
@@ -22,27 +22,32 @@ def compared(call: Call) -> tuple[np.ndarray, np.ndarray]:
 
 
 def member_bits(
-    member: Member, box: BlackBox, call: Call, rows: np.ndarray, columns: np.ndarray, paired=False
+    member: Member,
+    interface: Interface,
+    call: Call,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    paired=False,
 ) -> np.ndarray:
     """The output bits of ``member`` at rows times columns, or at pairs of them."""
-    operands = Operands.of(box.formats, call.a[rows], call.b[columns], paired)
+    operands = Operands.of(interface.formats, call.a[rows], call.b[columns], paired)
     acc = accumulators(member.plan, (member.arithmetic,), operands)[0]
-    acc = with_specials(acc, box, call.a[rows], call.b[columns], paired)
+    acc = with_specials(acc, interface, call.a[rows], call.b[columns], paired)
     extras = cut(call.extras, rows, columns)
-    return output_bits(acc, member.epilogue, box.out_dtype, extras, paired)
+    return output_bits(acc, member.epilogue, interface.out_dtype, extras, paired)
 
 
-def mismatches(member: Member, box: BlackBox, call: Call) -> np.ndarray:
+def mismatches(member: Member, interface: Interface, call: Call) -> np.ndarray:
     """int64 [n, 2]: outputs of ``call``, among those compared, that ``member`` gets wrong."""
     if call.pairs:
         index = np.arange(call.pairs)
-        bits = member_bits(member, box, call, index, index, paired=True)
-        wrong = np.flatnonzero(differs(bits, call.diagonal, member, box.out_dtype))
+        bits = member_bits(member, interface, call, index, index, paired=True)
+        wrong = np.flatnonzero(differs(bits, call.diagonal, member, interface.out_dtype))
         if len(wrong):
             return np.stack([wrong, wrong], axis=1)
     rows, columns = compared(call)
-    bits = member_bits(member, box, call, rows, columns).reshape(len(rows), len(columns))
-    return np.argwhere(differs(bits, call.bits[np.ix_(rows, columns)], member, box.out_dtype))
+    bits = member_bits(member, interface, call, rows, columns).reshape(len(rows), len(columns))
+    return np.argwhere(differs(bits, call.bits[np.ix_(rows, columns)], member, interface.out_dtype))
 
 
 def differs(bits: np.ndarray, seen: np.ndarray, member: Member, dtype: np.dtype) -> np.ndarray:
@@ -63,13 +68,13 @@ def cut(extras: Extras, rows: np.ndarray, columns: np.ndarray) -> Extras:
     )
 
 
-def with_specials(acc: np.ndarray, box: BlackBox, a, b, paired: bool) -> np.ndarray:
+def with_specials(acc: np.ndarray, interface: Interface, a, b, paired: bool) -> np.ndarray:
     """``acc``, or the IEEE value of the sum where that is not finite (R14).
 
     A NaN has the sign of the NaN that entered (of a before b, at the first position), and the
     minus that x86 gives to Inf times 0 and to Inf minus Inf.
     """
-    values = [fmt.values[codes] for fmt, codes in zip(box.formats, (a, b), strict=True)]
+    values = [fmt.values[codes] for fmt, codes in zip(interface.formats, (a, b), strict=True)]
     if all(np.isfinite(v).all() for v in values):
         return acc
     out = acc.copy()

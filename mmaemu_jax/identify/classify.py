@@ -9,7 +9,7 @@ import numpy as np
 
 from mmaemu_jax.errors import message
 from mmaemu_jax.identify.arguments import format_pair
-from mmaemu_jax.identify.calls import BlackBox, Call, Interface
+from mmaemu_jax.identify.calls import Call, Interface
 from mmaemu_jax.identify.check import member_bits
 from mmaemu_jax.identify.conclude import neighbours
 from mmaemu_jax.identify.family import SPLITS, family_of
@@ -102,19 +102,18 @@ def classify(
     """
     member = as_member("classify", expected)
     call, interface = _as_call(a, b, seen, b_layout, scale_a, scale_b, scale_result, bias)
-    box = BlackBox(_never, interface, "nk", 0)
-    rows, columns = _chosen(member, box, call)
+    rows, columns = _chosen(member, interface, call)
     wanted = call.bits[rows, columns]
-    plain = _pairs(member, box, call, rows, columns)
+    plain = _pairs(member, interface, call, rows, columns)
     differ = plain != wanted
     if not differ.any():
         return Classification(len(rows), 0, ())
     found = []
     few = np.flatnonzero(differ)[:_FEW]
     for change, other in _changes(member, interface):
-        if not (_pairs(other, box, call, rows[few], columns[few]) == wanted[few]).any():
+        if not (_pairs(other, interface, call, rows[few], columns[few]) == wanted[few]).any():
             continue
-        bits = _pairs(other, box, call, rows, columns)
+        bits = _pairs(other, interface, call, rows, columns)
         explained = int((bits[differ] == wanted[differ]).sum())
         broken = int((bits[~differ] != wanted[~differ]).sum())
         if explained:
@@ -122,10 +121,6 @@ def classify(
     found.sort(key=lambda e: (e.broken - e.explained, e.change))
     best = [e for e in found if not e.broken] or found[:3]
     return Classification(len(rows), int(differ.sum()), tuple(best))
-
-
-def _never(*_: Any, **__: Any):
-    raise AssertionError("classify makes no calls")
 
 
 def _as_call(a, b, seen, b_layout, scale_a, scale_b, scale_result, bias):
@@ -153,7 +148,7 @@ def _as_call(a, b, seen, b_layout, scale_a, scale_b, scale_result, bias):
     return Call("given", shape, codes[0], codes[1], extras, np.asarray(bits_of(seen))), interface
 
 
-def _chosen(member: Member, box: BlackBox, call: Call) -> tuple[np.ndarray, np.ndarray]:
+def _chosen(member: Member, interface: Interface, call: Call) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the outputs to explain: of those that differ, and of those that agree, a few.
 
     Of a large GEMM only as many outputs are looked at as :data:`_PRODUCTS` allow.
@@ -163,15 +158,15 @@ def _chosen(member: Member, box: BlackBox, call: Call) -> tuple[np.ndarray, np.n
     outputs = rng.permutation(m * n)[: max(_MOST, _PRODUCTS // k)]
     rows, columns = np.divmod(outputs, n)
     parts = [slice(i, i + _MOST) for i in range(0, len(rows), _MOST)]
-    bits = np.concatenate([_pairs(member, box, call, rows[p], columns[p]) for p in parts])
+    bits = np.concatenate([_pairs(member, interface, call, rows[p], columns[p]) for p in parts])
     differ = bits != call.bits[rows, columns]
     some = [np.flatnonzero(which)[: _MOST // 2] for which in (differ, ~differ)]
     index = np.sort(np.concatenate(some))
     return rows[index], columns[index]
 
 
-def _pairs(member: Member, box: BlackBox, call: Call, rows, columns) -> np.ndarray:
-    return member_bits(member, box, call, rows, columns, paired=True)
+def _pairs(member: Member, interface: Interface, call: Call, rows, columns) -> np.ndarray:
+    return member_bits(member, interface, call, rows, columns, paired=True)
 
 
 def _changes(member: Member, interface: Interface) -> Sequence[tuple[str, Member]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmaemu_jax.identify.calls import BlackBox, Call, Shape
+from mmaemu_jax.identify.calls import BlackBox, Call, Interface, Shape
 from mmaemu_jax.identify.check import compared, differs, member_bits, mismatches
 from mmaemu_jax.identify.equivalence import canonical, is_argued
 from mmaemu_jax.identify.family import BLOCKS, LANES, RESTARTS, WHOLE, Family
@@ -183,23 +183,23 @@ def _against(box: BlackBox, other: Member) -> Counterexample | None:
     for call in box.calls:
         for start in range(0, call.pairs, _ROWS):
             index = np.arange(start, min(start + _ROWS, call.pairs))
-            bits = member_bits(other, box, call, index, index, paired=True)
+            bits = member_bits(other, box.interface, call, index, index, paired=True)
             wrong = np.flatnonzero(differs(bits, call.diagonal[index], other, box.out_dtype))
             if len(wrong):
                 row = int(index[wrong[0]])
-                return of_output(box, other, call, row, row)
+                return of_output(box.interface, other, call, row, row)
     for call in box.calls:
-        if not call.pairs and (example := _in_rows(box, other, call)) is not None:
+        if not call.pairs and (example := _in_rows(box.interface, other, call)) is not None:
             return example
     return None
 
 
-def _in_rows(box: BlackBox, other: Member, call: Call) -> Counterexample | None:
+def _in_rows(interface: Interface, other: Member, call: Call) -> Counterexample | None:
     rows, columns = (x[:_ROWS] for x in compared(call))
-    bits = member_bits(other, box, call, rows, columns).reshape(len(rows), -1)
+    bits = member_bits(other, interface, call, rows, columns).reshape(len(rows), -1)
     seen = call.bits[np.ix_(rows, columns)]
-    wrong = np.argwhere(differs(bits, seen, other, box.out_dtype))
+    wrong = np.argwhere(differs(bits, seen, other, interface.out_dtype))
     if len(wrong):
-        return of_output(box, other, call, *map(int, wrong[0]))
-    wrong = mismatches(other, box, call)
-    return of_output(box, other, call, *map(int, wrong[0])) if len(wrong) else None
+        return of_output(interface, other, call, *map(int, wrong[0]))
+    wrong = mismatches(other, interface, call)
+    return of_output(interface, other, call, *map(int, wrong[0])) if len(wrong) else None

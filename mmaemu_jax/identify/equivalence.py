@@ -71,8 +71,8 @@ def _step(member: Member, formats: Formats, lengths: list[int]) -> Arithmetic:
 
 def _borrowed_exponent(formats: Formats) -> int:
     """The largest exponent of a product with a zero or subnormal factor."""
-    (a, b), top = formats, [int(math.log2(f.max_finite)) for f in formats]
-    return max(a.emin + top[1], top[0] + b.emin)
+    a, b = formats
+    return max(a.emin + b.emax, a.emax + b.emin)
 
 
 def _fits_f64(formats: Formats, k: int) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from mmaemu_jax.formats import Fp8Format
 from mmaemu_jax.identify.bits import exponent, f32, keep_bits, odd, pow2, to_integer, two_sum
 from mmaemu_jax.identify.member import Arithmetic
-from mmaemu_jax.identify.plan import Plan, fold
+from mmaemu_jax.identify.plan import Plan, walk
 
 _ABSENT = -10_000
 
@@ -84,7 +84,7 @@ def accumulators(
     """
     run = _Run(plan, settings, operands)
     index = np.arange(len(operands.positions))
-    total = run.tree(plan.levels, index, operands.positions, operands.k)
+    total = walk(plan.levels, index, operands.positions, operands.k, run.chain, run.add)
     shape = (len(settings), operands.outputs)
     if total is None:
         return np.zeros(shape)
@@ -102,49 +102,22 @@ class _Run:
         self.frac_out = np.array([s.frac_out for s in settings])[:, None]
         self.add = _ADDERS[self.how.add]
 
-    def tree(self, levels, index: np.ndarray, own: np.ndarray, length: int):
-        if not len(index):
-            return None
-        if not levels:
-            return self.chain(index, own)
-        level, *inner = levels
-        if level.is_whole:
-            return self.tree(inner, index, own, length)
-        part, at = level.locate(own, length)
-        partials = [None] * level.parts(length)
-        for number in np.unique(part):
-            here = part == number
-            size = level.length_of(int(number), length)
-            partials[number] = self.tree(inner, index[here], at[here], size)
-        return fold(level, partials, self.sum)
-
-    def sum(self, x, y):
-        """``x + y``, where None is a part without elements (+0)."""
-        if x is None or y is None:
-            return y if x is None else x
-        return self.add(x, y)
-
     def chain(self, index: np.ndarray, own: np.ndarray):
+        """The sum of a chain; ``index`` is into the operands' positions."""
         if self.plan.block == 1:
-            return self._one_by_one(index)
-        block = own // self.plan.block if self.plan.block else np.zeros_like(own)
-        c = None
-        starts = np.flatnonzero(np.diff(block, prepend=-1))
-        for columns in np.split(index, starts[1:]):
+            return functools.reduce(self.add, map(self._term, index))
+        first, *others = self.plan.blocks_of(index, own)
+        c = self._block(first, None)
+        for columns in others:
             if self.plan.late:
-                c = self.sum(c, self._block(columns, None))
+                c = self.add(c, self._block(columns, None))
             else:
                 c = self._block(columns, c)
         return c
 
-    def _one_by_one(self, index: np.ndarray):
-        total = None
-        for column in index:
-            value, _ = self.operands.products(np.array([column]), self.how)
-            term = value[:, 0][None]
-            term = (term, np.zeros_like(term)) if self.how.add == "exact" else term
-            total = self.sum(total, term)
-        return total
+    def _term(self, column: int):
+        value = self.operands.products(np.array([column]), self.how)[0].T
+        return (value, np.zeros_like(value)) if self.how.add == "exact" else value
 
     def _block(self, columns: np.ndarray, c: np.ndarray | None) -> np.ndarray:
         """R4 to R7."""

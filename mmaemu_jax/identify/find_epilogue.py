@@ -1,15 +1,17 @@
 """Third question: what happens between accumulator and output? Asked by awkward scales."""
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
 from mmaemu_jax.identify.bits import f32
 from mmaemu_jax.identify.calls import BlackBox, Call, Shape
-from mmaemu_jax.identify.evaluate import Operands, accumulators
+from mmaemu_jax.identify.check import cut
+from mmaemu_jax.identify.evaluate import Operands
+from mmaemu_jax.identify.find_steps import evaluated
 from mmaemu_jax.identify.member import Epilogue, Member
 from mmaemu_jax.identify.output import Extras, grid_of, output_bits
+from mmaemu_jax.identify.probes import random_code
 
 _CANDIDATES = 96
 _COMPARED = 40
@@ -31,13 +33,14 @@ def ask_epilogue(
     rng = np.random.default_rng([_SEED, number])
     a, b = _few_products(rng, box, shape)
     acc, sure = _agreed(members, Operands.of(box.formats, a, b, False), shape)
-    rows, columns = (slice(0, min(_COMPARED, size)) for size in shape[:2])
-    some = sure[rows, columns].reshape(-1)
+    rows, columns = (np.arange(min(_COMPARED, size)) for size in shape[:2])
+    few = np.ix_(rows, columns)
+    some = sure[few].reshape(-1)
     best, most = None, 1
     for _ in range(_CANDIDATES):
         extras = _draw(rng, box, shape, acc)
-        part = _cut(extras, rows, columns)
-        bits = [_bits(acc[rows, columns], e, box, part)[some].tobytes() for e in epilogues]
+        part = cut(extras, rows, columns)
+        bits = [_bits(acc[few], e, box, part)[some].tobytes() for e in epilogues]
         if len(set(bits)) > most:
             best, most = extras, len(set(bits))
             if most == len(epilogues):
@@ -51,29 +54,14 @@ def ask_epilogue(
 
 def _agreed(members: Sequence[Member], operands: Operands, shape: Shape):
     """The first member's accumulators [M, N], and where all members have the same."""
-    kinds: dict[tuple, list] = {}
-    for member in dict.fromkeys((m.plan, m.arithmetic) for m in members):
-        kind = dataclasses.replace(member[1], frac=0, frac_out=0)
-        kinds.setdefault((member[0], kind), []).append(member[1])
-    every = np.concatenate(
-        [accumulators(plan, steps, operands) for (plan, _), steps in kinds.items()]
-    )
-    first = (members[0].plan, (members[0].arithmetic,))
-    acc = accumulators(*first, operands)[0]
-    return acc.reshape(shape[:2]), (every == acc).all(0).reshape(shape[:2])
+    every = evaluated(members, operands)
+    acc = every[members[0].plan, members[0].arithmetic]
+    sure = (np.stack(list(every.values())) == acc).all(0)
+    return acc.reshape(shape[:2]), sure.reshape(shape[:2])
 
 
 def _bits(acc, epilogue: Epilogue, box: BlackBox, extras: Extras) -> np.ndarray:
     return output_bits(acc.reshape(-1), epilogue, box.out_dtype, extras, False)
-
-
-def _cut(extras: Extras, rows: slice, columns: slice) -> Extras:
-    values = dict(vars(extras))
-    if extras.bias is not None:
-        values["bias"] = extras.bias[columns]
-    if extras.c is not None:
-        values["c"] = extras.c[rows, columns]
-    return Extras(**values)
 
 
 def _few_products(rng, box: BlackBox, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
@@ -83,11 +71,9 @@ def _few_products(rng, box: BlackBox, shape: Shape) -> tuple[np.ndarray, np.ndar
     matrices = []
     for fmt, rows in zip(box.formats, (m, n), strict=True):
         codes = np.zeros((rows, k), np.uint8)
-        bits = fmt.mantissa_bits
         for column, (low, high) in enumerate(((-3, 4), (-6, -3))[:k]):
             e = rng.integers(max(fmt.emin, low), high, rows)
-            fraction = rng.integers(0, 1 << bits, rows)
-            codes[:, column] = (e + fmt.bias) << bits | fraction | rng.integers(0, 2, rows) * 0x80
+            codes[:, column] = random_code(rng, fmt, e)
         matrices.append(codes)
     matrices[0][::2, 1:] = 0
     return matrices[0], matrices[1]

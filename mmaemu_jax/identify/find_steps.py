@@ -1,7 +1,6 @@
 """Second question: which bits does each step keep? Asked by random products that cancel."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -90,23 +89,29 @@ def designed(box: BlackBox, call: Call) -> Operands:
 def predictions(
     members: Sequence[Member], interface: Interface, probes: Sparse, shape: Shape
 ) -> np.ndarray:
-    """Output bits [members, probes]."""
-    operands = probes.operands(interface.formats, shape[2])
-    bits = np.empty((len(members), len(probes)), f"u{interface.out_dtype.itemsize}")
-    index = {m: i for i, m in enumerate(members)}
-    for plan, same in itertools.groupby(sorted(members, key=lambda m: repr(m.plan)), _plan):
-        own = list(same)
-        for group in by_kind(dict.fromkeys(m.arithmetic for m in own)):
-            acc = dict(zip(group, accumulators(plan, group, operands), strict=True))
-            for member in (m for m in own if m.arithmetic in acc):
-                bits[index[member]] = output_bits(
-                    acc[member.arithmetic], member.epilogue, interface.out_dtype, Extras(), True
-                )
-    return bits
+    """Output bits [members, probes] of one member or more."""
+    acc = evaluated(members, probes.operands(interface.formats, shape[2]))
+    return np.stack(
+        [
+            output_bits(acc[m.plan, m.arithmetic], m.epilogue, interface.out_dtype, Extras(), True)
+            for m in members
+        ]
+    )
 
 
-def _plan(member: Member) -> Plan:
-    return member.plan
+def evaluated(
+    members: Sequence[Member], operands: Operands
+) -> dict[tuple[Plan, Arithmetic], np.ndarray]:
+    """The accumulators [outputs] of every plan and arithmetic among ``members``."""
+    steps: dict[Plan, dict[Arithmetic, None]] = {}
+    for member in members:
+        steps.setdefault(member.plan, {})[member.arithmetic] = None
+    return {
+        (plan, step): row
+        for plan, own in steps.items()
+        for group in by_kind(own)
+        for step, row in zip(group, accumulators(plan, group, operands), strict=True)
+    }
 
 
 def ask_steps(box: BlackBox, shape: Shape, probes: Sparse) -> Call:

@@ -8,12 +8,13 @@ adds blocks of products one after the other (R9).
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 
 Combine = Literal["serial", "pairwise", "halves", "neighbours"]
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +127,12 @@ class Plan:
     def levels(self) -> tuple[Parts, Parts, Parts]:
         return self.split, self.restart, self.lanes
 
+    def blocks_of(self, elements: np.ndarray, own: np.ndarray) -> list[np.ndarray]:
+        """A chain's elements, whose indices in it are ``own``, block by block."""
+        if not self.block:
+            return [elements]
+        return np.split(elements, np.flatnonzero(np.diff(own // self.block)) + 1)
+
 
 def absorbed(plans: Sequence[Plan], k: int, triples: np.ndarray) -> np.ndarray:
     """Whether a small product at r is lost if large opposite ones stand at p and q.
@@ -201,49 +208,73 @@ def fingerprint(plan: Plan, k: int) -> bytes:
     def node(*children: bytes) -> bytes:
         return hashlib.blake2b(b"".join(sorted(children)), digest_size=12).digest()
 
-    def add(x: bytes | None, y: bytes | None) -> bytes | None:
-        return (y if x is None else x) if x is None or y is None else node(b"+", x, y)
+    def add(x: bytes, y: bytes) -> bytes:
+        return node(b"+", x, y)
 
-    def chain(elements: np.ndarray, own: np.ndarray) -> bytes | None:
-        block = own // plan.block if plan.block else np.zeros_like(own)
-        c = None
-        for products in np.split(elements, np.flatnonzero(np.diff(block)) + 1):
-            leaf = products.tobytes() if len(products) == 1 else node(b"block", products.tobytes())
-            if plan.late or c is None:
-                c = add(c, leaf)
+    def leaf(products: np.ndarray) -> bytes:
+        return products.tobytes() if len(products) == 1 else node(b"block", products.tobytes())
+
+    def chain(elements: np.ndarray, own: np.ndarray) -> bytes:
+        first, *others = plan.blocks_of(elements, own)
+        c = leaf(first)
+        for products in others:
+            if plan.late:
+                c = add(c, leaf(products))
             else:
                 c = node(b"block with c", node(b"c", c), products.tobytes())
         return c
 
-    def tree(levels: tuple, elements: np.ndarray, own: np.ndarray, length: int) -> bytes | None:
-        if not levels:
-            return chain(elements, own)
-        level, *inner = levels
-        if level.is_whole:
-            return tree(tuple(inner), elements, own, length)
-        part, at = level.locate(own, length)
-        order = np.argsort(part, kind="stable")
-        cuts = np.flatnonzero(np.diff(part[order])) + 1
-        partials = [None] * level.parts(length)
-        for here in np.split(order, cuts):
-            number = int(part[here[0]])
-            size = level.length_of(number, length)
-            partials[number] = tree(tuple(inner), elements[here], at[here], size)
-        return fold(level, partials, add)
-
     everything = np.arange(k)
-    return tree(plan.levels, everything, everything, k) or b""
+    return walk(plan.levels, everything, everything, k, chain, add) or b""
 
 
-def fold(level: Parts, partials: list, add):
-    """The sum of ``partials`` by ``add`` in the order of ``level``; None is a part without any."""
+def walk(
+    levels: Sequence[Parts],
+    elements: np.ndarray,
+    own: np.ndarray,
+    length: int,
+    chain: Callable[[np.ndarray, np.ndarray], T],
+    add: Callable[[T, T], T],
+) -> T | None:
+    """The sum of ``elements`` in the tree of ``levels``: its leaves by ``chain``, sums by ``add``.
+
+    Args:
+        levels: from the outside.
+        elements: some of ``length``; a part without any is +0, which no addition sees.
+        own: their indices, ascending.
+        chain: takes the elements of one chain, and their indices in it.
+        add: takes two partial sums.
+
+    Returns:
+        None without elements.
+    """
+    if not len(elements):
+        return None
+    if not levels:
+        return chain(elements, own)
+    level, *inner = levels
+    if level.is_whole:
+        return walk(inner, elements, own, length, chain, add)
+    part, at = level.locate(own, length)
+    order = np.argsort(part, kind="stable")
+    partials: list[T | None] = [None] * level.parts(length)
+    for here in np.split(order, np.flatnonzero(np.diff(part[order])) + 1):
+        number = int(part[here[0]])
+        size = level.length_of(number, length)
+        partials[number] = walk(inner, elements[here], at[here], size, chain, add)
+    return _fold(level, partials, add)
+
+
+def _fold(level: Parts, partials: list[T | None], add: Callable[[T, T], T]) -> T | None:
+    """The sum of ``partials`` in the order of ``level``; None is a part without elements."""
+
+    def plus(x: T | None, y: T | None) -> T | None:
+        return (y if x is None else x) if x is None or y is None else add(x, y)
+
     folds, rank = combination(level.combine, len(partials))
     for indices in folds:
-        sums = [None] * (int(indices.max()) + 1)
+        sums: list[T | None] = [None] * (int(indices.max()) + 1)
         for partial, index in zip(partials, indices, strict=True):
-            sums[index] = add(sums[index], partial)
+            sums[index] = plus(sums[index], partial)
         partials = sums
-    total = None
-    for index in np.argsort(rank):
-        total = add(total, partials[index])
-    return total
+    return functools.reduce(plus, (partials[i] for i in np.argsort(rank)), None)

@@ -11,7 +11,7 @@ import numpy as np
 
 from mmaemu_jax.formats import Fp8Format
 from mmaemu_jax.identify.evaluate import Operands
-from mmaemu_jax.identify.plan import Plan
+from mmaemu_jax.identify.plan import Plan, walk
 
 _SIGN = 0x80
 #: Positions taken from a probe's first blocks: enough for a sum much above its terms.
@@ -46,19 +46,9 @@ class Sparse:
         return a, b
 
 
-def largest(fmt: Fp8Format) -> int:
-    """The code of the largest finite value."""
-    return int(np.flatnonzero(fmt.values[:_SIGN] == fmt.max_finite)[0])
-
-
 def _power(fmt: Fp8Format, e):
     """The code of 2^e, a normal number."""
     return (e + fmt.bias) << fmt.mantissa_bits
-
-
-def _top(fmt: Fp8Format) -> int:
-    """Exponent of the largest finite value."""
-    return int(np.log2(fmt.max_finite))
 
 
 # ------------------------------------------------------------------------------ the tree of sums
@@ -113,9 +103,9 @@ def triple_matrices(
     a, b = np.zeros((m, k), np.uint8), np.zeros((n, k), np.uint8)
     i = np.arange(triples.shape[1])
     p, q, r = triples
-    fmt_a, fmt_b = formats
-    a[i, p], a[i, q], a[i, r] = largest(fmt_a), largest(fmt_a) | _SIGN, _power(fmt_a, small[0])
-    b[i, p], b[i, q], b[i, r] = largest(fmt_b), largest(fmt_b), _power(fmt_b, small[1])
+    top_a, top_b = (fmt.largest_code for fmt in formats)
+    a[i, p], a[i, q], a[i, r] = top_a, top_a | _SIGN, _power(formats[0], small[0])
+    b[i, p], b[i, q], b[i, r] = top_b, top_b, _power(formats[1], small[1])
     return a, b
 
 
@@ -124,25 +114,15 @@ def triple_matrices(
 
 def chains_of(plan: Plan, k: int) -> list[list[np.ndarray]]:
     """Positions of every block of every chain, chains in the order of their first position."""
-    own = everything = np.arange(k)
-    chain, sizes = np.zeros(k, np.int64), {0: k}
-    for level in plan.levels:
-        new, inner, lengths = np.empty(k, np.int64), np.empty(k, np.int64), {}
-        for number in np.unique(chain):
-            here = chain == number
-            part, at = level.locate(own[here], sizes[int(number)])
-            ids = len(lengths) + part
-            new[here], inner[here] = ids, at
-            for each in range(level.parts(sizes[int(number)])):
-                lengths[len(lengths)] = level.length_of(each, sizes[int(number)])
-        chain, own, sizes = new, inner, lengths
-    block = own // plan.block if plan.block else np.zeros_like(own)
-    order = np.lexsort((own, chain))
-    cuts = np.flatnonzero(np.diff(chain[order], prepend=-1))[1:]
-    chains = []
-    for members in np.split(everything[order], cuts):
-        at = np.flatnonzero(np.diff(block[members], prepend=-1))[1:]
-        chains.append(np.split(members, at))
+    everything, chains = np.arange(k), []
+    walk(
+        plan.levels,
+        everything,
+        everything,
+        k,
+        chain=lambda elements, own: chains.append(plan.blocks_of(elements, own)),
+        add=lambda x, y: None,
+    )
     return sorted(chains, key=lambda blocks: int(blocks[0][0]))
 
 
@@ -174,7 +154,7 @@ def draw_steps(
     cell = np.repeat(np.arange(len(cells)), [len(c) for c in cells])
     shape = (count, len(positions))
     low = sum(f.emin for f in formats)
-    high = sum(_top(f) for f in formats)
+    high = sum(f.emax for f in formats)
     centre = rng.integers(low, high + 1, (count, len(cells)))
     spread = rng.choice([0, 2, 6, 12, 24], (count, len(cells)))
     e = centre[:, cell] - (rng.random(shape) * (spread[:, cell] + 1)).astype(np.int64)
@@ -220,7 +200,7 @@ def _fill(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> No
     first = rng.integers(0, min(2, cell.max() + 1))
     full = np.flatnonzero(cell == first)
     shape = (len(rows), len(full))
-    tops = [_top(f) - 1 for f in formats]
+    tops = [f.emax - 1 for f in formats]
     small = rng.random(shape) < rng.choice([0.0, 1.0, 3.0], (len(rows), 1)) / len(full)
     sign = (rng.random((len(rows), 1)) < 0.5) ^ (rng.random(shape) < 0.03)
     signs = (sign.astype(np.uint8) * _SIGN, np.uint8(0))
@@ -229,7 +209,7 @@ def _fill(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray) -> No
     back = rows[rng.random(len(rows)) < 0.5]
     other = np.flatnonzero(cell == 1 - first)[: len(full)]
     for matrix, fmt, top, bits, own in zip((a, b), formats, tops, signs, smalls, strict=True):
-        large = _code(rng, fmt, np.full(shape, top)) & 0x7F
+        large = random_code(rng, fmt, np.full(shape, top)) & 0x7F
         large |= np.where(steep, (1 << fmt.mantissa_bits) - 1, 0).astype(np.uint8)
         filled = large | bits
         matrix[np.ix_(rows, full)] = np.where(small, own, filled)
@@ -249,7 +229,7 @@ def _open_window(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray
     for matrix in (a, b):
         matrix[empty] &= _SIGN
         matrix[cleared] &= _SIGN
-    top = sum(_top(f) for f in formats) - rng.integers(0, 8, len(rows))
+    top = sum(f.emax for f in formats) - rng.integers(0, 8, len(rows))
     count = min(len(inside), 6)
     columns = rng.permuted(np.tile(inside, (len(rows), 1)), axis=1)[:, :count]
     gaps = rng.integers(6, 30, (len(rows), count - 2))
@@ -266,14 +246,14 @@ def _put_near_ties(rng, formats: Formats, a, b, rows: np.ndarray) -> None:
     """In these rows only three powers of two: large, about half of its last bit, and a tiny one."""
     a[rows] &= _SIGN
     b[rows] &= _SIGN
-    low, high = (sum(e) for e in zip(*((f.emin, _top(f)) for f in formats), strict=True))
+    low, high = (sum(e) for e in zip(*((f.emin, f.emax) for f in formats), strict=True))
     e = high - rng.integers(0, 6, len(rows))
     gaps = rng.choice([3, 4, 8, 11, 12, 14, 15, 23, 24, 25], len(rows))
     for exponents in (e, e - gaps, np.full(len(rows), low)):
         columns = rng.integers(0, a.shape[1], len(rows))
         wanted = np.maximum(exponents, low)
-        lowest = np.maximum(formats[0].emin, wanted - _top(formats[1]))
-        highest = np.minimum(_top(formats[0]), wanted - formats[1].emin)
+        lowest = np.maximum(formats[0].emin, wanted - formats[1].emax)
+        highest = np.minimum(formats[0].emax, wanted - formats[1].emin)
         e_a = lowest + (rng.random(len(rows)) * (highest - lowest + 1)).astype(np.int64)
         sign = rng.integers(0, 2, len(rows)) * _SIGN
         a[rows, columns] = _power(formats[0], e_a) | sign
@@ -283,19 +263,19 @@ def _put_near_ties(rng, formats: Formats, a, b, rows: np.ndarray) -> None:
 def _factors(rng, formats: Formats, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Random codes whose exponents sum to ``e``, below emin by subnormals."""
     fmt_a, fmt_b = formats
-    top_a, top_b = map(_top, formats)
-    lowest = np.maximum(fmt_a.emin - 3, e - top_b)
-    highest = np.maximum(lowest, np.minimum(top_a, e - fmt_b.emin + 3))
+    lowest = np.maximum(fmt_a.emin - 3, e - fmt_b.emax)
+    highest = np.maximum(lowest, np.minimum(fmt_a.emax, e - fmt_b.emin + 3))
     e_a = lowest + (rng.random(e.shape) * (highest - lowest + 1)).astype(np.int64)
-    return _code(rng, fmt_a, e_a), _code(rng, fmt_b, e - e_a)
+    return random_code(rng, fmt_a, e_a), random_code(rng, fmt_b, e - e_a)
 
 
-def _code(rng, fmt: Fp8Format, e: np.ndarray) -> np.ndarray:
+def random_code(rng, fmt: Fp8Format, e: np.ndarray) -> np.ndarray:
+    """Random finite codes with these exponents, which below emin are those of subnormals."""
     bits = fmt.mantissa_bits
     fraction = rng.integers(0, 1 << bits, e.shape)
     normal = ((np.maximum(e, fmt.emin) + fmt.bias) << bits) | fraction
     subnormal = ((1 << bits) | fraction) >> np.clip(fmt.emin - e, 1, bits)
-    code = np.minimum(np.where(e >= fmt.emin, normal, np.maximum(subnormal, 1)), largest(fmt))
+    code = np.minimum(np.where(e >= fmt.emin, normal, np.maximum(subnormal, 1)), fmt.largest_code)
     return (code | rng.integers(0, 2, e.shape) * _SIGN).astype(np.uint8)
 
 
@@ -314,13 +294,13 @@ def dense(
         kind = kinds[:rows]
         spread = np.choose(kind, [3, 12, 20, 6, 1])[:, None]
         top = np.choose(kind, [2, 6, 6, fmt.emin + 1, 6])[:, None]
-        codes = _code(rng, fmt, top - (rng.random((rows, k)) * spread).astype(np.int64))
+        codes = random_code(rng, fmt, top - (rng.random((rows, k)) * spread).astype(np.int64))
         half = k // 2
         again = flip & ((kind == 2) | (kind == 3))
         codes[again, half : 2 * half] = codes[again, :half] ^ _SIGN
         few = (kind == 4)[:, None] & (rng.random((rows, k)) < 0.02)
         codes[kind == 4] &= 0x7F
-        codes[few] = _code(rng, fmt, np.full(int(few.sum()), fmt.emin))
+        codes[few] = random_code(rng, fmt, np.full(int(few.sum()), fmt.emin))
         return codes
 
     a, b = draw(formats[0], m, True), draw(formats[1], n, False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mmaemu_jax.identify import conclude
 from mmaemu_jax.identify.arguments import checked
-from mmaemu_jax.identify.calls import BlackBox, Shape
+from mmaemu_jax.identify.calls import BlackBox, Call, Shape
 from mmaemu_jax.identify.check import mismatches
 from mmaemu_jax.identify.equivalence import losing_additions
 from mmaemu_jax.identify.family import Family, family_of
@@ -238,7 +238,7 @@ class _Search:
         call = self.box.call("what is not finite", self.main, a, b)
 
         def explains(epilogue: Epilogue) -> bool:
-            return not len(mismatches(Member(Plan(1, True), epilogue=epilogue), self.box, call))
+            return self._explains(Member(Plan(1, True), epilogue=epilogue), call)
 
         others = dict.fromkeys(dataclasses.replace(e, nan="other") for e in alive)
         return [e for e in alive if explains(e)] or [e for e in others if explains(e)]
@@ -250,9 +250,10 @@ class _Search:
                 a, b = dense(self.rng, self.box.formats, shape)
                 self.box.call("full matrices", shape, a, b)
         calls = self.box.calls[::-1]
-        return [
-            c for c in classes if not any(len(mismatches(c.members[0], self.box, x)) for x in calls)
-        ]
+        return [c for c in classes if all(self._explains(c.members[0], x) for x in calls)]
+
+    def _explains(self, member: Member, call: Call) -> bool:
+        return not len(mismatches(member, self.box.interface, call))
 
     def _outside(self, why: str, nearest: Member | None = None) -> Identification:
         return conclude.outside(self.box, self.family, self.shapes, why, nearest or self.nearest)

@@ -4,9 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from mmaemu_jax.identify.calls import BlackBox, Call
+from mmaemu_jax.identify.calls import BlackBox, Call, Interface
 from mmaemu_jax.identify.check import member_bits, mismatches
 from mmaemu_jax.identify.member import Member
+from mmaemu_jax.identify.probes import Sparse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,21 +36,23 @@ def smallest(box: BlackBox, member: Member) -> Counterexample | None:
     """The smallest mismatch found: the calls left are spent on parts of the smallest seen."""
     best = None
     for call in list(box.calls):
-        best = _smaller(best, _of_call(box, member, call))
+        best = _smaller(best, _of_call(box.interface, member, call))
     while best is not None and box.left and len(best.positions) > 2:
         call = _parts(box, best)
-        again = _smaller(best, _of_call(box, member, call))
+        again = _smaller(best, _of_call(box.interface, member, call))
         if again is best:
             break
         best = again
     return best
 
 
-def of_output(box: BlackBox, member: Member, call: Call, row: int, column: int) -> Counterexample:
+def of_output(
+    interface: Interface, member: Member, call: Call, row: int, column: int
+) -> Counterexample:
     """Output (row, column) of a call that was made, and what ``member`` says of it."""
     a, b = call.a[row], call.b[column]
     positions = np.flatnonzero((a | b) & 0x7F)
-    expected = member_bits(member, box, call, np.array([row]), np.array([column]))
+    expected = member_bits(member, interface, call, np.array([row]), np.array([column]))
     return Counterexample(
         call.shape,
         (row, column),
@@ -61,13 +64,13 @@ def of_output(box: BlackBox, member: Member, call: Call, row: int, column: int) 
     )
 
 
-def _of_call(box: BlackBox, member: Member, call: Call) -> Counterexample | None:
-    wrong = mismatches(member, box, call)
+def _of_call(interface: Interface, member: Member, call: Call) -> Counterexample | None:
+    wrong = mismatches(member, interface, call)
     if not len(wrong):
         return None
     used = (call.a[wrong[:, 0]] | call.b[wrong[:, 1]]) & 0x7F != 0
     row, column = map(int, wrong[int(used.sum(1).argmin())])
-    return of_output(box, member, call, row, column)
+    return of_output(interface, member, call, row, column)
 
 
 def _smaller(x: Counterexample | None, y: Counterexample | None) -> Counterexample | None:
@@ -78,16 +81,14 @@ def _smaller(x: Counterexample | None, y: Counterexample | None) -> Counterexamp
 
 def _parts(box: BlackBox, example: Counterexample) -> Call:
     """One call of parts of the example: without one term each, halves, and random subsets."""
-    m, n, k = example.shape
     terms = len(example.positions)
     rng = np.random.default_rng(terms)
-    count = min(m, n)
+    count = min(example.shape[:2])
     keep = rng.random((count, terms)) < rng.uniform(0.05, 0.9, (count, 1))
     single = min(terms, count // 2)
     keep[:single] = True
     drop = rng.permutation(terms)[:single]
     keep[np.arange(single), drop] = False
-    a, b = np.zeros((m, k), np.uint8), np.zeros((n, k), np.uint8)
-    a[:count, list(example.positions)] = np.where(keep, np.array(example.a, np.uint8), 0)
-    b[:count, list(example.positions)] = np.where(keep, np.array(example.b, np.uint8), 0)
+    a, b = (np.where(keep, np.array(x, np.uint8), 0) for x in (example.a, example.b))
+    a, b = Sparse(a, b, np.array(example.positions)).matrices(example.shape)
     return box.call("smaller counterexample", example.shape, a, b, pairs=count)

@@ -19,19 +19,10 @@ _SIGN = 0x80
 # Codes from their fields.
 
 
-def _largest(fmt: Fp8Format) -> int:
-    """Magnitude code of the largest finite value."""
-    return int(np.flatnonzero(fmt.values[:_SIGN] == fmt.max_finite)[0])
-
-
-def _emax(fmt: Fp8Format) -> int:
-    return (_largest(fmt) >> fmt.mantissa_bits) - fmt.bias
-
-
 def _code(fmt: Fp8Format, exponent: ArrayLike, fraction: ArrayLike, negative: ArrayLike = 0):
     """Codes of ``+-2^exponent (1 + fraction / 2^mantissa_bits)``, clipped to the normal range."""
-    biased = np.clip(np.asarray(exponent) - fmt.emin, 0, _emax(fmt) - fmt.emin) + 1
-    magnitude = np.minimum((biased << fmt.mantissa_bits) | np.asarray(fraction), _largest(fmt))
+    biased = np.clip(np.asarray(exponent) - fmt.emin, 0, fmt.emax - fmt.emin) + 1
+    magnitude = np.minimum((biased << fmt.mantissa_bits) | np.asarray(fraction), fmt.largest_code)
     return magnitude | (np.asarray(negative, np.int64) * _SIGN)
 
 
@@ -61,7 +52,7 @@ def subnormal(rng, fmt_a, fmt_b, m, n, k) -> Operands:
     """Subnormal codes against subnormal ones (even columns) and against any (odd columns): breaks
     a subnormal's exponent below emin (R2) and flushing."""
     a = _fractions(rng, fmt_a, (m, k)) | _signs(rng, (m, k))
-    b = _with_exponents(rng, fmt_b, rng.integers(fmt_b.emin, _emax(fmt_b) + 1, (n, k)))
+    b = _with_exponents(rng, fmt_b, rng.integers(fmt_b.emin, fmt_b.emax + 1, (n, k)))
     b[::2] = _fractions(rng, fmt_b, b[::2].shape) | _signs(rng, b[::2].shape)
     return a, b
 
@@ -74,7 +65,7 @@ def sparse_signed_zeros(rng, fmt_a, fmt_b, m, n, k) -> Operands:
         small = _with_exponents(rng, fmt, rng.integers(fmt.emin, fmt.emin + 4, shape))
         codes = np.where(rng.random(shape) < 0.4, small, small & _SIGN)
         codes[:, 1::2] &= _SIGN
-        codes[:, large::4] |= _largest(fmt)
+        codes[:, large::4] |= fmt.largest_code
         return codes
 
     return sparse(fmt_a, (m, k), 1), sparse(fmt_b, (n, k), 3)
@@ -93,8 +84,8 @@ def cancelling_halves(rng, fmt_a, fmt_b, m, n, k) -> Operands:
 def cancel_in_block(rng, fmt_a, fmt_b, m, n, k) -> Operands:
     """Neighbouring products cancel, small ones remain: the largest exponent of a block is not
     that of its sum, so aligning to the result instead of by R4 keeps too much."""
-    a = _with_exponents(rng, fmt_a, rng.integers(fmt_a.emin, _emax(fmt_a) + 1, (m, k)))
-    b = _with_exponents(rng, fmt_b, rng.integers(fmt_b.emin, _emax(fmt_b) + 1, (n, k)))
+    a = _with_exponents(rng, fmt_a, rng.integers(fmt_a.emin, fmt_a.emax + 1, (m, k)))
+    b = _with_exponents(rng, fmt_b, rng.integers(fmt_b.emin, fmt_b.emax + 1, (n, k)))
     left, right = slice(0, k // 2 * 2, 2), slice(1, k // 2 * 2, 2)
     a[:, right], b[:, right] = a[:, left] ^ _SIGN, b[:, left]
     a[:, 3::8] = _with_exponents(rng, fmt_a, rng.integers(-3, 3, a[:, 3::8].shape))
@@ -107,8 +98,8 @@ def dominant_exponent(rng, fmt_a, fmt_b, m, n, k) -> Operands:
     position = rng.integers(0, 16)
 
     def mixed(fmt, shape):
-        exponents = _emax(fmt) - rng.integers(3, 9, shape)
-        exponents[:, position::16] = _emax(fmt)
+        exponents = fmt.emax - rng.integers(3, 9, shape)
+        exponents[:, position::16] = fmt.emax
         return _with_exponents(rng, fmt, exponents)
 
     return mixed(fmt_a, (m, k)), mixed(fmt_b, (n, k))
@@ -119,7 +110,7 @@ def growing(rng, fmt_a, fmt_b, m, n, k) -> Operands:
     order of K, of chunks or of splits (R9 to R13)."""
 
     def ramp(fmt, shape):
-        exponents = np.linspace(fmt.emin, _emax(fmt), k).astype(np.int64)
+        exponents = np.linspace(fmt.emin, fmt.emax, k).astype(np.int64)
         return _with_exponents(rng, fmt, np.broadcast_to(exponents, shape))
 
     return ramp(fmt_a, (m, k)), ramp(fmt_b, (n, k))
@@ -131,7 +122,7 @@ def walking_ones(rng, fmt_a, fmt_b, m, n, k) -> Operands:
 
     def extreme(fmt, shape):
         fractions = [0, (1 << fmt.mantissa_bits) - 1, *(1 << i for i in range(fmt.mantissa_bits))]
-        exponents = rng.choice([fmt.emin, fmt.emin + 1, 0, _emax(fmt)], shape)
+        exponents = rng.choice([fmt.emin, fmt.emin + 1, 0, fmt.emax], shape)
         return _code(fmt, exponents, rng.choice(fractions, shape)) | _signs(rng, shape)
 
     return extreme(fmt_a, (m, k)), extreme(fmt_b, (n, k))
@@ -154,8 +145,8 @@ def accumulator_dominates(rng, fmt_a, fmt_b, m, n, k) -> Operands:
     b = _with_exponents(rng, fmt_b, rng.integers(-4, 1, (n, k)))
     width = max(1, k // 32)
     for first, sign in ((0, 0), (k * 2 // 3, _SIGN)):
-        a[:, first : first + width] = _largest(fmt_a) | sign
-        b[:, first : first + width] = _largest(fmt_b)
+        a[:, first : first + width] = fmt_a.largest_code | sign
+        b[:, first : first + width] = fmt_b.largest_code
     return a, b
 
 
@@ -179,7 +170,7 @@ def largest_sums(rng, fmt_a, fmt_b, m, n, k) -> Operands:
     (R6) and of the accumulator."""
 
     def full(fmt, rows):
-        return np.broadcast_to(_largest(fmt) | _signs(rng, (rows, 1)), (rows, k))
+        return np.broadcast_to(fmt.largest_code | _signs(rng, (rows, 1)), (rows, k))
 
     return full(fmt_a, m), full(fmt_b, n)
 
