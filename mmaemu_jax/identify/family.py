@@ -157,20 +157,37 @@ def family_of(interface: Interface) -> Family:
     steps = _combinations(Arithmetic, choices)
     late = [dataclasses.replace(s, add=a) for a in ("f32", "f32 toward zero") for s in steps]
     return Family(
-        tuple(
-            Plan(n, late, split, restart)
-            for split, restart, (n, late) in itertools.product(SPLITS, RESTARTS, BLOCKS)
-        ),
-        tuple(
-            Plan(1, True, split, restart, lanes)
-            for split, restart, lanes in itertools.product(SPLITS, RESTARTS, LANES)
-            if split.is_whole or lanes.is_whole
-        ),
+        block_plans(),
+        ieee_plans(),
         steps,
         tuple(late),
         _combinations(Arithmetic, _IEEE_CHOICES),
         epilogues(interface),
     )
+
+
+@functools.cache
+def block_plans() -> tuple[Plan, ...]:
+    """The trees of tensor-core kernels, whatever the interface."""
+    return tuple(
+        Plan(n, late, split, restart)
+        for split, restart, (n, late) in itertools.product(SPLITS, RESTARTS, BLOCKS)
+    )
+
+
+@functools.cache
+def ieee_plans() -> tuple[Plan, ...]:
+    """The trees of IEEE dots, whatever the interface."""
+    return tuple(
+        Plan(1, True, split, restart, lanes)
+        for split, restart, lanes in itertools.product(SPLITS, RESTARTS, LANES)
+        if split.is_whole or lanes.is_whole
+    )
+
+
+def every_plan() -> tuple[Plan, ...]:
+    """The trees of both kinds."""
+    return (*block_plans(), *ieee_plans())
 
 
 def epilogues(interface: Interface) -> tuple[Epilogue, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mmaemu_jax.identify.calls import BlackBox, Shape
-from mmaemu_jax.identify.family import Family
+from mmaemu_jax.identify.family import every_plan
 from mmaemu_jax.identify.member import Epilogue
 from mmaemu_jax.identify.output import Extras, output_bits
 from mmaemu_jax.identify.plan import Plan, absorbed
@@ -36,10 +36,10 @@ class Plans:
     closest: Plan
 
 
-def find_plans(box: BlackBox, family: Family, shape: Shape, alive: Plans | None, calls: int):
-    """The plans of ``family`` (or of ``alive``) that explain up to ``calls`` calls at ``shape``."""
+def find_plans(box: BlackBox, shape: Shape, alive: Plans | None, calls: int) -> Plans:
+    """The family's plans (or those of ``alive``) that explain ``calls`` calls at ``shape``."""
     k = shape[2]
-    plans = list(alive.alive) if alive else [*family.plans, *family.ieee_plans]
+    plans = list(alive.alive if alive else every_plan())
     lossless, closest = (alive.lossless, alive.closest) if alive else (True, plans[0])
     for number in range(calls):
         first = alive is None and number == 0
@@ -48,8 +48,9 @@ def find_plans(box: BlackBox, family: Family, shape: Shape, alive: Plans | None,
             break
         lost = _ask(box, shape, triples)
         lossless = lossless and not lost.any()
-        predicted = _predicted_at_first(family, k, triples.tobytes()) if first else None
-        if predicted is None:
+        if first:
+            predicted = _predicted_at_first(k, triples.tobytes())
+        else:
             predicted = absorbed(plans, k, triples)
         right = (predicted == lost).sum(1)
         closest = plans[int(right.argmax())]
@@ -60,10 +61,10 @@ def find_plans(box: BlackBox, family: Family, shape: Shape, alive: Plans | None,
 
 
 @functools.lru_cache(maxsize=16)
-def _predicted_at_first(family: Family, k: int, triples: bytes) -> np.ndarray:
+def _predicted_at_first(k: int, triples: bytes) -> np.ndarray:
     """What every plan predicts for the first call, which is always the same."""
     asked = np.frombuffer(triples, np.int64).reshape(3, -1)
-    return absorbed((*family.plans, *family.ieee_plans), k, asked)
+    return absorbed(every_plan(), k, asked)
 
 
 def _choose(plans: Sequence[Plan], k: int, count: int, number: int, first: bool):

@@ -122,10 +122,10 @@ class _Search:
     def _plans(self) -> Plans:
         """A third of the budget at most goes to the tree, and a call to each further shape."""
         others = [s for s in self.shapes if s != self.main and s[2] != self.main[2]]
-        alive = find_plans(self.box, self.family, self.main, None, max(1, self.box.left // 3))
+        alive = find_plans(self.box, self.main, None, max(1, self.box.left // 3))
         for shape in others:
             if self.box.left > 4:
-                alive = find_plans(self.box, self.family, shape, alive, 1)
+                alive = find_plans(self.box, shape, alive, 1)
         step = Arithmetic() if alive.closest.block == 1 else Arithmetic(13, frac_out=13)
         self.nearest = Member(alive.closest, step)
         return alive
