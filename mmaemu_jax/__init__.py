@@ -31,7 +31,9 @@ from mmaemu_jax.platforms import Profile as Profile
 from mmaemu_jax.platforms import SplitDecision as SplitDecision
 from mmaemu_jax.platforms import get_profile as get_profile
 from mmaemu_jax.platforms import list_profiles as list_profiles
+from mmaemu_jax.platforms import read_profile as read_profile
 from mmaemu_jax.platforms import resolve_splitk as resolve_splitk
+from mmaemu_jax.platforms import write_profile as write_profile
 from mmaemu_jax.quantize import quantize as quantize
 from mmaemu_jax.selftest import SelfTestReport as SelfTestReport
 from mmaemu_jax.selftest import selftest as selftest

@@ -3,6 +3,8 @@
 import argparse
 import json
 
+from mmaemu_jax.commands import parsing
+
 _FORMATS = ("e4m3", "e5m2")
 
 _DESCRIPTION = """\
@@ -24,7 +26,6 @@ examples:
 def add(commands) -> None:
     """Adds the command to the subparsers."""
     from mmaemu_jax.backends import backends_status
-    from mmaemu_jax.platforms import list_profiles
 
     parser = commands.add_parser(
         "explain",
@@ -43,7 +44,7 @@ def add(commands) -> None:
         help="output dtype: f32, bf16 (default here; the call's is input's), f16, e4m3, e5m2",
     )
     parser.add_argument("--fast", action="store_true", help="fast accumulation (else slow)")
-    parser.add_argument("--profile", choices=list_profiles(), help="whose bits", metavar="NAME")
+    parser.add_argument("--profile", type=parsing.profile, help="whose bits", metavar="NAME")
     parser.add_argument(
         "--splitk",
         type=_split,
