@@ -21,7 +21,7 @@ import tempfile
 import tomllib
 import zipfile
 
-from packaging.metadata import InvalidMetadata, Metadata
+from packaging.metadata import Metadata
 from packaging.utils import parse_wheel_filename
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -132,8 +132,8 @@ def check_metadata(text: bytes) -> list[str]:
     """What is wrong with METADATA or PKG-INFO."""
     try:
         metadata = Metadata.from_email(text, validate=True)
-    except* InvalidMetadata as errors:
-        return [str(error) for error in errors.exceptions]
+    except ExceptionGroup as group:
+        return [str(error) for error in group.exceptions]
     found = []
     if metadata.name != PROJECT["name"] or str(metadata.version) != PROJECT["version"]:
         found.append(f"metadata of {metadata.name} {metadata.version}")
