@@ -10,6 +10,7 @@ CUDA_TARGETS = $(subst $() ,;,$(addsuffix -real,$(CUDA_ARCHITECTURES)) 80-virtua
 SITE ?= build/site
 DIST ?= dist
 PYTHONS ?= python3.11 python3.13
+PROCESSORS ?= x86_64 aarch64
 TOOLCHAIN ?=
 FEWER_CASES ?= OFF
 # What `make validation` replays by the reference. All of it, in many minutes: REFERENCE=reference
@@ -100,4 +101,4 @@ validation:
 	$(PYTHON) tools/write_validation.py
 
 wheels:
-	$(PYTHON) tools/build_wheels.py --out $(DIST) $(PYTHONS)
+	$(PYTHON) tools/build_wheels.py --out $(DIST) --processors $(PROCESSORS) --pythons $(PYTHONS)

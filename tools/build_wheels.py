@@ -1,7 +1,6 @@
 """Builds the source distribution, and from it the wheels for Linux, and checks them.
 
-    make wheels [DIST=dist] [PYTHONS="python3.11 python3.13"]
-    python tools/build_wheels.py --out dist python3.11 python3.13
+    make wheels [DIST=dist] [PYTHONS="python3.11 python3.13"] [PROCESSORS="x86_64 aarch64"]
 
 One wheel per interpreter and processor; that of a Python from 3.12 on serves all later ones (stable
 ABI). For AArch64 the wheels are cross-compiled (csrc/aarch64-linux-gnu.cmake), with the headers of
@@ -9,7 +8,7 @@ the interpreter here: the pyconfig.h of x86-64 and AArch64 differ in nothing tha
 libstdc++ is inside; auditwheel names a wheel after the oldest C library that has the symbols it
 needs.
 
-Needs `pip install '.[release]'`, and g++-aarch64-linux-gnu unless --processors leaves AArch64 out.
+Needs `pip install '.[release]'`, and g++-aarch64-linux-gnu unless AArch64 is left out.
 """
 
 import argparse
@@ -20,6 +19,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROCESSORS = ("x86_64", "aarch64")
 TOOLCHAINS = {"aarch64": "csrc/aarch64-linux-gnu.cmake"}
 OPTIONS = {
     "cmake.define.MMAEMU_JAX_STATIC_LIBSTDCXX": "ON",
@@ -30,18 +30,20 @@ OPTIONS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("pythons", nargs="+", help="interpreters, such as python3.11")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", help="an empty folder")
-    parser.add_argument("--processors", nargs="+", choices=["x86_64", "aarch64"])
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="an empty folder")
+    parser.add_argument("--pythons", nargs="+", required=True, help="such as python3.11")
+    parser.add_argument("--processors", nargs="+", required=True, choices=PROCESSORS)
     arguments = parser.parse_args()
-    processors = arguments.processors or [platform.machine(), *TOOLCHAINS]
     out = arguments.out.resolve()
     if out.exists() and any(out.iterdir()):
         parser.error(f"{out} is not empty.")
+    unknown = set(arguments.processors) - {platform.machine(), *TOOLCHAINS}
+    if unknown:
+        parser.error(f"nothing here cross-compiles for {', '.join(unknown)}.")
     run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT)
     (sdist,) = out.glob("*.tar.gz")
     for python in arguments.pythons:
-        for processor in dict.fromkeys(processors):
+        for processor in arguments.processors:
             print(f"\n{python} on {processor}", flush=True)
             build(python, processor, sdist, out)
     run(sys.executable, "-m", "twine", "check", "--strict", *sorted(out.iterdir()))
@@ -52,9 +54,7 @@ def main() -> int:
 def build(python: str, processor: str, sdist: pathlib.Path, out: pathlib.Path) -> None:
     """Builds one wheel into ``out``."""
     options = OPTIONS | cross_options(python, processor)
-    settings = [
-        argument for name, value in options.items() for argument in ("-C", f"{name}={value}")
-    ]
+    settings = [f"--config-settings={name}={value}" for name, value in options.items()]
     with tempfile.TemporaryDirectory() as folder:
         run(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, *settings, sdist)
         (wheel,) = pathlib.Path(folder).glob("*.whl")

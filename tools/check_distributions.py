@@ -4,8 +4,8 @@
 
 Needs git (what belongs into them is what the checkout tracks), readelf, and the package
 "packaging". A source distribution holds every tracked file but .ci. A wheel holds the package's
-files as they are in the checkout, one compiled module for the interpreters and the processor that
-its name promises, which needs nothing but the C library, the licences, and valid metadata.
+files as they are in the checkout, the licences, valid metadata, and one compiled module for the
+interpreters and the processor that its name promises, which needs only the C library and libgcc.
 
 Exit code 0: everything is as it should be; 1: something is not, and is printed; 2: usage.
 """
@@ -37,7 +37,7 @@ CORE = {"jax", "jaxlib", "numpy"}
 #: What readelf calls the processors of platform tags.
 MACHINES = {"x86_64": "Advanced Micro Devices X86-64", "aarch64": "AArch64"}
 #: Libraries that every Linux with this C library has.
-LIBRARIES = re.compile(r"(libc|libm|libpthread|ld-linux-[a-z0-9-]+)\.so\.\d")
+LIBRARIES = re.compile(r"(libc|libm|libgcc_s|ld-linux-[a-z0-9-]+)\.so\.\d")
 
 
 def main() -> int:
