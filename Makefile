@@ -8,6 +8,9 @@ SANITIZE ?= OFF
 CUDA_ARCHITECTURES ?= 80
 CUDA_TARGETS = $(subst $() ,;,$(addsuffix -real,$(CUDA_ARCHITECTURES)) 80-virtual)
 SITE ?= build/site
+DIST ?= dist
+PYTHONS ?= python3.11 python3.13
+PROCESSORS ?= x86_64 aarch64
 TOOLCHAIN ?=
 FEWER_CASES ?= OFF
 # What `make validation` replays by the reference. All of it, in many minutes: REFERENCE=reference
@@ -15,7 +18,7 @@ REFERENCE ?= reference and (instructions or epilogue or argument_grid)
 JAX = $(shell $(PYTHON) -c "import jax; print(jax.__version__)")
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize neon cuda cuda-all gpu exhaustive demo docs validation perfcheck
+.PHONY: help lint format test native sanitize neon cuda cuda-all gpu exhaustive demo docs validation perfcheck wheels
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
@@ -29,6 +32,7 @@ help:
 	@echo "exhaustive  every input of every rounding, the large agreement matrix (hours)"
 	@echo "perfcheck   instruction counts and kernel rates against tools/perf_baseline.json"
 	@echo "demo        replay recorded projections bit for bit"
+	@echo "wheels      sdist and wheels for x86-64 and AArch64 in $(DIST), checked (docs/releasing.md)"
 	@echo "docs        build the documentation site (pip install '.[docs]') into $(SITE)"
 	@echo "validation  replay the recordings, write docs/validation.md from what was counted (minutes)"
 
@@ -95,3 +99,6 @@ validation:
 	$(PYTHON) -m pytest -n auto tests/test_agreement.py \
 	  --census=docs/validation/agreement-jax-$(JAX).json
 	$(PYTHON) tools/write_validation.py
+
+wheels:
+	$(PYTHON) tools/build_wheels.py --out $(DIST) --processors $(PROCESSORS) --pythons $(PYTHONS)
