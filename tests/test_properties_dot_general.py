@@ -1,0 +1,89 @@
+"""Drawn dimension numbers: emulate and fp8_dot_general are plain GEMMs of rearranged operands."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import strategies as draw
+from hypothesis import given
+from hypothesis import strategies as st
+from training_cases import Case, expected
+
+import mmaemu_jax as mj
+from mmaemu_jax import training
+from mmaemu_jax.formats import E4M3
+from mmaemu_jax.testing import assert_bitwise_equal
+from mmaemu_jax.training import Quantization, Scaling
+
+#: The dimensions that dot_generals are made of, contracted ones first.
+SIZES = {"i": 16, "j": 5, "a": 2, "b": 3, "m": 4, "l": 16, "n": 6, "o": 16}
+
+
+@st.composite
+def cases(draw_from, contracted=("i", "ij"), rows=("", "l", "ml"), columns=("", "o", "no")) -> Case:
+    """Up to two dimensions of each kind, in any order in each operand."""
+    batch = draw_from(st.sampled_from(("", "a", "ab")))
+    k, m, n = (draw_from(st.sampled_from(choices)) for choices in (contracted, rows, columns))
+    lhs, rhs = ("".join(draw_from(st.permutations(batch + k + own))) for own in (m, n))
+    return Case(lhs, rhs, SIZES, batch)
+
+
+def mnk(case: Case) -> tuple[int, int, int]:
+    return tuple(math.prod(case.shape(x)) for x in (case.rows, case.columns, case.contract))
+
+
+@draw.share(0.5)
+@given(cases(), draw.format_pairs, draw.gemm_settings(("hopper", "ada")), st.data())
+def test_emulate(case, formats, setting, data):
+    """Also where its dimensions are no multiples of 16, which are padded."""
+    fmt_a, fmt_b = formats if formats[0] != formats[1] else (E4M3, E4M3)
+    (m, n, k), batch = mnk(case), math.prod(case.shape(case.batch))
+    a, b = data.draw(draw.matrices(batch * m, batch * n, k, fmt_a, fmt_b, finite=False))
+    a, b = a.reshape(batch, m, k), b.reshape(batch, n, k)
+    lhs = case.unmatrices(a, case.lhs, case.rows, case.contract)
+    rhs = case.unmatrices(b.swapaxes(1, 2), case.rhs, case.contract, case.columns)
+
+    def program(lhs, rhs):
+        precision = None if setting.use_fast_accum else "highest"
+        return jax.lax.dot_general(
+            lhs, rhs, case.dimension_numbers, precision, preferred_element_type=jnp.float32
+        )
+
+    options = {"profile": setting.profile, "splitk": setting.splitk}
+    actual = jax.jit(mj.emulate(program, **options))(lhs, rhs)
+    desired = [mj.host.accumulate(*pair, **setting.options) for pair in zip(a, b, strict=True)]
+    shape = case.shape(case.batch + case.rows + case.columns)
+    assert_bitwise_equal(actual, np.stack(desired).reshape(shape))
+
+
+#: Without scales, whose arithmetic has tests of its own: the layouts are the subject.
+RECIPE = dataclasses.replace(
+    training.te_pytorch("current"),
+    **{
+        tensor: Quantization(fmt, Scaling(timing="unit"))
+        for tensor, fmt in (("lhs", "e4m3"), ("rhs", "e4m3"), ("grad", "e5m2"))
+    },
+)
+
+
+@draw.share(0.25)
+@given(cases(("i",), ("l", "ml"), ("o", "no")), draw.seeds)
+def test_fp8_dot_general(case, seed):
+    """The result and both gradients."""
+    operands = case.operands(jnp.bfloat16, seed=seed)
+
+    @jax.jit
+    def program(lhs, rhs, grad):
+        options = {"recipe": RECIPE, "profile": "hopper", "splitk": 1}
+        dot = lambda x, w: training.fp8_dot_general(x, w, case.dimension_numbers, **options)  # noqa: E731
+        y, pullback = jax.vjp(dot, lhs, rhs)
+        return (y, *pullback(grad))
+
+    *desired, _ = expected(
+        case, RECIPE, operands, None, fast=(True, False, False), swap_wgrad=True,
+        out_dtypes=(jnp.bfloat16,) * 3,
+    )  # fmt: skip
+    for x, y in zip(program(*operands), desired, strict=True):
+        assert_bitwise_equal(x, y)
