@@ -72,7 +72,18 @@ def format_named(name) -> Fp8Format | None:
         return name
     if isinstance(name, str):
         return _BY_NAME.get(name)
+    dtype = as_dtype(name)
+    return None if dtype is None else format_of(dtype)
+
+
+def as_dtype(value) -> np.dtype | None:
+    """The dtype that ``value`` is: a dtype, a scalar type or a name; None for anything else.
+
+    Not what ``np.dtype`` makes of containers (a structure) or of arrays (their own dtype).
+    """
+    if not isinstance(value, str | type | np.dtype):
+        return None
     try:
-        return format_of(name)
-    except TypeError:
+        return np.dtype(value)
+    except (TypeError, ValueError):
         return None

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mmaemu_jax.arguments import preset_argument
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import Fp8Format, format_of
-from mmaemu_jax.instruction import InstructionModel, Preset
+from mmaemu_jax.instruction import InstructionModel, Preset, preset_argument
 from mmaemu_jax.operands import dot_operands
 
 _F32_EMIN = -126

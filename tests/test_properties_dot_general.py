@@ -6,6 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import strategies as draw
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +35,7 @@ def mnk(case: Case) -> tuple[int, int, int]:
     return tuple(math.prod(case.shape(x)) for x in (case.rows, case.columns, case.contract))
 
 
+@pytest.mark.filterwarnings("ignore::mmaemu_jax.errors.MmaemuWarning")
 @draw.share(0.5)
 @given(cases(), draw.format_pairs, draw.gemm_settings(("hopper", "ada")), st.data())
 def test_emulate(case, formats, setting, data):

@@ -1,5 +1,7 @@
 """quantize on drawn values and scales: exact fractions, order, and what it does not depend on."""
 
+from fractions import Fraction
+
 import ml_dtypes
 import numpy as np
 import oracle_fractions
@@ -35,7 +37,8 @@ def saturated(bits: int, fmt) -> int:
     """R18's rounding to FP8 of one float32."""
     value = oracle_fractions.value_of_f32(bits)
     if value == value:
-        value = max(min(value, oracle_fractions.Fraction(fmt.max_finite)), -fmt.max_finite)
+        limit = Fraction(fmt.max_finite)
+        value = max(min(value, limit), -limit)
     return oracle_fractions.round_to(value, fmt.dtype, negative_zero=bool(bits >> 31))
 
 
