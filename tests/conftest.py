@@ -16,7 +16,7 @@ jax.config.update("jax_num_cpu_devices", 4)
 
 # Property tests: few examples, always the same, or on request many and new ones each time.
 hypothesis.settings.register_profile(
-    "ci", derandomize=True, deadline=None, max_examples=30, print_blob=True
+    "ci", derandomize=True, deadline=None, max_examples=60, print_blob=True
 )
 hypothesis.settings.register_profile(
     "exhaustive", deadline=None, max_examples=3000, print_blob=True, database=None
