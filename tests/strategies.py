@@ -43,13 +43,24 @@ def free_codes(draw, fmt: Fp8Format, shape: tuple[int, ...], finite: bool = True
     return codes.view(fmt.dtype)
 
 
+def uneven_tiles(random: np.random.Generator, fmt: Fp8Format, rows: int, k: int) -> np.ndarray:
+    """Codes of one exponent in each 64-tile of K, large in few: sums over splits have to round."""
+    exponents = random.choice([fmt.emax - 1, (fmt.emin + fmt.emax) // 2, fmt.emin], k // 64 + 1)
+    fields = random.integers(0, 256, (rows, k)) & (0x80 | (1 << fmt.mantissa_bits) - 1)
+    biased = np.repeat(exponents, 64)[:k] + fmt.bias
+    return (fields | biased << fmt.mantissa_bits).astype(np.uint8).view(fmt.dtype)
+
+
 @st.composite
 def matrices(
     draw, m: int, n: int, k: int, fmt_a: Fp8Format, fmt_b: Fp8Format, finite: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """a [M, K] and b [N, K]."""
-    family = draw(st.sampled_from((*families()[::-1], None)))
-    if family is None:
+    """a [M, K] and b [N, K], of a family of mmaemu_jax.testing or of one of the two above."""
+    family = draw(st.sampled_from((*families()[::-1], "uneven tiles", "free")))
+    if family == "uneven tiles":
+        random = np.random.default_rng(draw(seeds))
+        return uneven_tiles(random, fmt_a, m, k), uneven_tiles(random, fmt_b, n, k)
+    if family == "free":
         shapes = ((fmt_a, (m, k)), (fmt_b, (n, k)))
         a, b = (draw(free_codes(fmt, shape, finite)) for fmt, shape in shapes)
         return a, b

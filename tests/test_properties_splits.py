@@ -1,18 +1,20 @@
 """Split decisions of drawn GEMMs: one answer, whoever asks, and the call that it describes."""
 
 
+import functools
+
 import jax
-import numpy as np
 import pytest
 import strategies as draw
 from hypothesis import given
 from hypothesis import strategies as st
+from test_split_table import KEY, sample_rows
 
 import mmaemu_jax as mj
+from mmaemu_jax.arguments import format_argument
 from mmaemu_jax.errors import (
     MmaemuError,
     SplitKUnknownError,
-    UnsupportedFeatureError,
     UnvalidatedEnvelopeWarning,
     UnverifiedSplitWarning,
 )
@@ -20,28 +22,43 @@ from mmaemu_jax.testing import assert_bitwise_equal, operands
 
 pytestmark = pytest.mark.filterwarnings("ignore::mmaemu_jax.errors.MmaemuWarning")
 
-#: Small dimensions at which cuBLAS is known to split, and others.
+#: A GEMM and who multiplies: shape, formats and options, and a profile.
 rows = st.sampled_from((1, 2, 16, 17, 48, 64, 256, 4096)) | st.integers(1, 5000)
 columns = st.sampled_from((16, 48, 64, 512, 1024, 2048)) | st.integers(1, 300).map(lambda n: 16 * n)
 depths = st.sampled_from((16, 1024, 2048, 4096, 8192, 16384)) | st.integers(1, 1100).map(
     lambda k: 16 * k
 )
-shapes = st.tuples(rows, columns, depths)
 profiles = st.sampled_from(mj.list_profiles())
-
-
 ABOUT_SPLITS = (UnverifiedSplitWarning, UnvalidatedEnvelopeWarning)
+LARGEST = 1 << 25
 
 
 @st.composite
 def formats(draw_from) -> dict:
     fmt_a, fmt_b = draw_from(draw.format_pairs)
-    return {
-        "a_dtype": fmt_a.dtype,
-        "b_dtype": fmt_b.dtype,
-        "out_dtype": draw_from(draw.output_dtypes),
-        "use_fast_accum": draw_from(st.booleans()),
-    }
+    return options(fmt_a, fmt_b, draw_from(draw.output_dtypes), draw_from(st.booleans()))
+
+
+def options(format_a, format_b, out_dtype, use_fast_accum) -> dict:
+    dtypes = {"a_dtype": format_a, "b_dtype": format_b, "out_dtype": out_dtype}
+    return {**dtypes, "use_fast_accum": bool(use_fast_accum)}
+
+
+@functools.cache
+def recorded() -> list[tuple]:
+    """Recorded GEMMs of less than LARGEST products that are split, by every profile with tables."""
+    known = [mj.get_profile(name) for name in mj.list_profiles()]
+    found = []
+    for table, S, m, n, k, *setting, workspace in sample_rows("table", "splitK", *KEY):
+        for profile in known if S > 1 and m * n * k < LARGEST else ():
+            if (profile.table_id, profile.workspace_bytes) == (table, workspace):
+                found.append(((m, n, k), options(*setting), profile.name))
+    return found
+
+
+#: Drawn late: the sample is read when the first test asks for it.
+split_gemms = st.deferred(lambda: st.sampled_from(recorded()))
+gemms = split_gemms | st.tuples(st.tuples(rows, columns, depths), formats(), profiles)
 
 
 def resolved(shape, formats: dict, profile, splitk):
@@ -52,13 +69,16 @@ def resolved(shape, formats: dict, profile, splitk):
         return type(error)
 
 
-@given(shapes, formats(), profiles, st.sampled_from(("auto", "table", "auto_or_unsplit")))
-def test_explain_tells_what_resolve_splitk_tells(shape, formats, profile, splitk):
+@given(gemms, st.sampled_from(("auto", "table", "auto_or_unsplit")))
+def test_explain_tells_what_resolve_splitk_tells(gemm, splitk):
+    shape, formats, profile = gemm
     decision = resolved(shape, formats, profile, splitk)
     assert resolved(shape, formats, profile, splitk) == decision
     m, n, k = shape
-    a = jax.ShapeDtypeStruct((m, k), formats["a_dtype"])
-    b = jax.ShapeDtypeStruct((k, n), formats["b_dtype"])
+    a, b = (
+        jax.ShapeDtypeStruct(size, format_argument("test", name, formats[name]).dtype)
+        for name, size in (("a_dtype", (m, k)), ("b_dtype", (k, n)))
+    )
     options = {"out_dtype": formats["out_dtype"], "use_fast_accum": formats["use_fast_accum"]}
     plan = mj.explain(a, b, 1.0, 1.0, **options, profile=profile, splitk=splitk)
     if plan.error is None:
@@ -70,8 +90,9 @@ def test_explain_tells_what_resolve_splitk_tells(shape, formats, profile, splitk
         assert decision is SplitKUnknownError
 
 
-@given(shapes, formats(), profiles)
-def test_a_mode_that_knows_more_contradicts_nothing(shape, formats, profile):
+@given(gemms)
+def test_a_mode_that_knows_more_contradicts_nothing(gemm):
+    shape, formats, profile = gemm
     by_table, auto, unsplit = (
         resolved(shape, formats, profile, mode) for mode in ("table", "auto", "auto_or_unsplit")
     )
@@ -83,14 +104,11 @@ def test_a_mode_that_knows_more_contradicts_nothing(shape, formats, profile):
         assert (unsplit.S, unsplit.source, unsplit.verified) == (1, "assumed", False)
 
 
-@given(
-    columns,
-    depths,
-    st.lists(rows, min_size=1, max_size=12),
-    formats(),
-    profiles,
-)
-def test_runs_of_a_sweep_are_the_decisions(n, k, sweep, formats, profile):
+@given(gemms, st.lists(rows, max_size=12))
+def test_runs_of_a_sweep_are_the_decisions(gemm, others):
+    """Whatever the order of the sweep, and however often it has an M."""
+    (m, n, k), formats, profile = gemm
+    sweep = [*others, m]
     report = mj.batch_invariance(n, k, M=sweep, **formats, profile=profile)
     decisions = {m: resolved((m, n, k), formats, profile, "auto") for m in sweep}
     known = {m: d for m, d in decisions.items() if d is not SplitKUnknownError}
@@ -109,23 +127,16 @@ def test_runs_of_a_sweep_are_the_decisions(n, k, sweep, formats, profile):
 
 
 @draw.share(0.5)
-@given(st.sampled_from((1024, 4096, 8192)), formats(), st.sampled_from(("hopper", "ada")), st.data())
-def test_a_row_has_the_bits_of_its_run(k, formats, profile, data):
-    """Equal splits of two M, equal bits of the row they share, by the call itself."""
-    n, sweep = 64, [1, 16, 17, 48, 64, 128, 256]
-    options = {"out_dtype_for_split": formats["out_dtype"], "profile": profile}
-    options["use_fast_accum"] = formats["use_fast_accum"]
-    a, b = operands(
-        "randn", *(np.dtype(formats[x]).name for x in ("a_dtype", "b_dtype")), max(sweep), n, k, 1
-    )
-    a, b = a.view(formats["a_dtype"]), b.view(formats["b_dtype"])
-    report = mj.batch_invariance(n, k, M=sweep, **formats, profile=profile)
-    m = data.draw(st.sampled_from(sweep))
-    run = report.run_of(m)
-    splitk = (1, "none") if run.S is None else (run.S, run.scheme)
-    alone = mj.host.accumulate(a[:1], b, **options, splitk=splitk)
-    if run.S is None:
-        with pytest.raises(SplitKUnknownError):
-            mj.host.accumulate(a[:m], b, **options)
-        return
-    assert_bitwise_equal(mj.host.accumulate(a[:m], b, **options)[:1], alone)
+@given(split_gemms, draw.seeds)
+def test_a_row_has_the_bits_of_its_run(gemm, seed):
+    """What is split, by the call itself; the same row alone, split as the report says."""
+    (m, n, k), formats, profile = gemm
+    pair = [format_argument("test", name, formats[name]) for name in ("a_dtype", "b_dtype")]
+    a, b = operands("growing", *pair, m, n, k, seed)
+    a, b = (x.view(fmt.dtype) for x, fmt in zip((a, b), pair, strict=True))
+    given = {"use_fast_accum": formats["use_fast_accum"], "profile": profile}
+    run = mj.batch_invariance(n, k, M=[m], **formats, profile=profile).run_of(m)
+    assert run.S > 1
+    alone = mj.host.accumulate(a[:1], b, **given, splitk=(run.S, run.scheme))
+    y = mj.host.accumulate(a, b, **given, out_dtype_for_split=formats["out_dtype"])
+    assert_bitwise_equal(y[:1], alone)
