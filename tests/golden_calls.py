@@ -13,6 +13,7 @@ import numpy as np
 from gemms import FORMAT_PAIRS
 
 import mmaemu_jax as mj
+from mmaemu_jax import training
 from mmaemu_jax.epilogue import OUTPUT_DTYPES
 from mmaemu_jax.errors import MmaemuWarning, SplitKUnknownError, UnsupportedFeatureError
 from mmaemu_jax.formats import E4M3, E5M2, FORMATS, Fp8Format, format_of
@@ -143,9 +144,7 @@ def quantized(fmt: Fp8Format) -> list[np.ndarray]:
 # ---------------------------------------------------------------------------------- split decisions
 
 #: Dimensions at which the recorded GPUs split K, and others.
-SHAPES = tuple(
-    itertools.product((1, 16, 100, 512), (16, 1024, 2048, 8192), (64, 1024, 4096, 8192))
-)
+SHAPES = tuple(itertools.product((1, 16, 100, 512), (16, 1024, 2048, 8192), (64, 1024, 4096, 8192)))
 UNKNOWN = "?"
 
 
@@ -205,6 +204,9 @@ def entries() -> dict[str, Entry]:
         found[f"dot {name}"] = outcome(dots, name)
     for name, preset in CUSTOM_PRESETS.items():
         found[f"dot custom {name}"] = outcome(dots, preset)
+    for name in training.list_recipes():  # a name alone: its bytes are recorded with torch and Flax
+        profile = mj.get_profile(training.get_recipe(name).profile)
+        found[f"recipe {name}"] = {"maturity": profile.maturity, "bits": "a name"}
     for fmt in FORMATS:
         found[f"quantize {fmt.name}"] = outcome(quantized, fmt)
     return found

@@ -31,7 +31,8 @@ kernels = st.sampled_from(
 
 def share(part: float) -> hypothesis.settings:
     """Decorator: this part of the profile's examples, at least one."""
-    return hypothesis.settings(max_examples=max(1, round(hypothesis.settings().max_examples * part)))
+    all_of_them = hypothesis.settings().max_examples
+    return hypothesis.settings(max_examples=max(1, round(all_of_them * part)))
 
 
 @st.composite
@@ -124,5 +125,3 @@ def models(draw) -> InstructionModel:
         min_exp=draw(st.integers(-150, 20)),
         late_c=draw(st.booleans()),
     )
-
-

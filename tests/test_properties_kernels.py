@@ -71,7 +71,8 @@ def test_kernels_layouts_and_threads_agree(data):
     m, n, k = data.draw(st.tuples(st.integers(1, 40), st.integers(1, 70), st.integers(1, 400)))
     a, b = data.draw(draw.matrices(m, n, k, *data.draw(draw.format_pairs), finite=False))
     scales = [data.draw(draw.moderate_scales) for _ in range(2)]
-    given = {"model": setting.model, "plan": setting.plan, "out_dtype": data.draw(draw.output_dtypes)}
+    given = {"model": setting.model, "plan": setting.plan}
+    given["out_dtype"] = data.draw(draw.output_dtypes)
     desired = mj.host.gemm(a, b, *scales, **given, backend="cpu:scalar", threads=1)
     kernel, threads = data.draw(draw.kernels), data.draw(st.integers(1, 4))
     given |= {"backend": kernel, "threads": threads}

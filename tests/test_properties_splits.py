@@ -1,6 +1,5 @@
 """Split decisions of drawn GEMMs: one answer, whoever asks, and the call that it describes."""
 
-
 import functools
 
 import jax

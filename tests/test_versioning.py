@@ -31,11 +31,16 @@ def test_bits_change_with_the_version_alone():
 
 def test_every_name_is_recorded():
     """So that none can be dropped or renamed unseen."""
-    recorded = TOOL["read"]()
-    for kind, names in (("accumulate", mj.list_profiles()), ("dot", mj.list_presets())):
+    recorded = [f"{key} " for key in TOOL["read"]()]
+    kinds = {
+        "accumulate": mj.list_profiles(),
+        "splitk": mj.list_profiles(),
+        "dot": mj.list_presets(),
+        "recipe": training.list_recipes(),
+    }
+    for kind, names in kinds.items():
         for name in names:
-            assert any(f"{key} ".startswith(f"{kind} {name} ") for key in recorded)
-    assert training.list_recipes()
+            assert any(key.startswith(f"{kind} {name} ") for key in recorded)
 
 
 def entry(version="1.4.2", maturity="validated", bits="x"):
