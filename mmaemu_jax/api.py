@@ -168,7 +168,7 @@ def dot(
     """
     name_argument("dot", "backend", backend)
     arithmetic = preset_argument("dot", preset)
-    operands = dot_operands(a, b, c, fmt)
+    operands = dot_operands("dot", a, b, c, fmt)
     check_backend("dot", backend)
     lead = operands.a.shape[:-1]
     if math.prod(lead) == 0:

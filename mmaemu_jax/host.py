@@ -129,7 +129,7 @@ def dot(
 ) -> np.ndarray:
     """:func:`mmaemu_jax.dot` on numpy arrays, a and b [..., K] alike, c [...]; float32 [...]."""
     arithmetic = preset_argument("dot", preset)
-    operands = dot_operands(a, b, c, fmt, asarray=np.asarray, array_types=_ARRAYS)
+    operands = dot_operands("dot", a, b, c, fmt, asarray=np.asarray, array_types=_ARRAYS)
     *lead, k = operands.a.shape
     n = math.prod(lead)
     if n == 0:

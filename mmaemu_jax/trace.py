@@ -116,7 +116,7 @@ def trace_dot(
             values that are not finite (R14 decides those without a chain).
     """
     model = preset_argument("trace_dot", preset).model
-    operands = dot_operands(a, b, c, fmt, asarray=np.asarray)
+    operands = dot_operands("trace_dot", a, b, c, fmt, asarray=np.asarray)
     if operands.a.ndim != 1:
         raise ValueError(
             message(

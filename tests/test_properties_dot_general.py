@@ -87,7 +87,7 @@ def by_host(x, w, g) -> list[np.ndarray]:
     return [gemms(x, w, True), gemms(g, transposed[1], False), dw]
 
 
-@draw.share(0.15)
+@draw.share(0.1)
 @given(cases(("i",), ("l", "ml"), ("o", "no")), st.data())
 def test_fp8_dot_general(case, data):
     """The result and both gradients."""
