@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mmaemu_jax.arguments import flag_argument, format_argument, output_dtype_argument
-from mmaemu_jax.errors import SplitKUnknownError
+from mmaemu_jax.errors import SplitKUnknownError, message
 from mmaemu_jax.platforms import (
     Profile,
     SplitArgument,
@@ -28,7 +28,7 @@ class MRun:
     """Neighbouring M of a sweep that are split alike.
 
     Attributes:
-        first, last: its smallest and largest M, in the order of the sweep.
+        first, last: its smallest and largest M.
         count: how many M of the sweep it has.
         S, scheme: the split; None and "" where it is unknown.
         source: of the decision, or "unknown".
@@ -60,7 +60,7 @@ class BatchInvarianceReport:
 
     Attributes:
         N, K, a_dtype, b_dtype, out_dtype, use_fast_accum, profile: of every GEMM of the sweep.
-        runs: in the order of the sweep.
+        runs: from the smallest M to the largest.
     """
 
     N: int
@@ -91,8 +91,7 @@ class BatchInvarianceReport:
 
     def run_of(self, M: int) -> MRun | None:
         """The run whose bounds hold ``M``."""
-        spans = ((min(r.first, r.last), max(r.first, r.last), r) for r in self.runs)
-        return next((run for low, high, run in spans if low <= M <= high), None)
+        return next((run for run in self.runs if run.first <= M <= run.last), None)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
@@ -116,7 +115,7 @@ class BatchInvarianceReport:
             zip(dict.fromkeys(run.split_kind for run in self.runs), COLOURS, strict=False)
         )
         for run in self.splits:
-            span = (min(run.first, run.last) - 0.5, max(run.first, run.last) + 0.5)
+            span = (run.first - 0.5, run.last + 0.5)
             if run.S is None:
                 ax.axvspan(*span, color="#eeeeee", label=UNKNOWN)
             else:
@@ -178,7 +177,7 @@ def batch_invariance(
 
     Args:
         N, K: the other dimensions.
-        M: the sweep; neighbours of equal split and source become one run.
+        M: the sweep, in any order; neighbours of equal split and source become one run.
         a_dtype, b_dtype, out_dtype, use_fast_accum, profile, splitk: as in
             :func:`resolve_splitk`.
 
@@ -206,7 +205,7 @@ def batch_invariance(
         platform,
         parse_splitk(function, splitk, platform),
     )
-    sweep = [dimension_argument(function, "M", m) for m in M]
+    sweep = _sweep(function, M)
     decided = [(m, _decision(dataclasses.replace(query, M=m))) for m in sweep]
     runs = [_run(list(group)) for _, group in itertools.groupby(decided, lambda d: _kind(d[1]))]
     return BatchInvarianceReport(
@@ -219,6 +218,18 @@ def batch_invariance(
         platform.name,
         tuple(runs),
     )
+
+
+def _sweep(function: str, M) -> list[int]:
+    """The distinct M, ascending: one run then ends where the next begins."""
+    try:
+        dimensions = {dimension_argument(function, "M", m) for m in list(M)}
+    except TypeError as error:
+        what = f"{function}: M must be several ints, got {M!r}."
+        raise TypeError(message(what, ["pass for example M=range(1, 4097)"])) from error
+    if not all(isinstance(m, int) for m in dimensions):
+        raise TypeError(message(f"{function}: M must not be symbolic, got {M!r}.", ["pass ints"]))
+    return sorted(dimensions)
 
 
 def _decision(query: SplitQuery) -> SplitDecision | None:

@@ -8,10 +8,10 @@ import dataclasses
 import typing
 
 from mmaemu_jax.accumulate import SplitRule
-from mmaemu_jax.arguments import type_name, unknown_option
+from mmaemu_jax.arguments import is_one_of, type_name, unknown_option
 from mmaemu_jax.epilogue import OUTPUT_DTYPES
 from mmaemu_jax.formats import FORMATS
-from mmaemu_jax.instruction import Evidence, Preset, get_preset
+from mmaemu_jax.instruction import Evidence, Preset, get_preset, preset_argument
 from mmaemu_jax.platforms.split_table import is_table, list_tables
 
 #: (format of input, format of mat2, output dtype), by name.
@@ -57,7 +57,7 @@ class Profile:
     pad_key_to: int = 1
 
     def __post_init__(self):
-        object.__setattr__(self, "preset", get_preset(self.preset))
+        object.__setattr__(self, "preset", preset_argument("Profile", self.preset))
         for field in ("name", "gpu", "library", "caller", "provenance"):
             _check_type(field, getattr(self, field), str)
         _check_table(self.table_id)
@@ -98,7 +98,7 @@ def _check_type(field: str, value, kind) -> None:
 
 
 def _check_one_of(field: str, value, allowed) -> None:
-    if value not in allowed:
+    if not is_one_of(value, allowed):
         raise ValueError(f"Profile: {field} must be one of {', '.join(allowed)}, got {value!r}.")
 
 
