@@ -2,6 +2,7 @@
 
 #include "ffi/cpu_handlers.h"
 
+#include <new>
 #include <string_view>
 
 #include "ffi/attrs.h"
@@ -23,6 +24,13 @@ ffi::Error gemm(ffi::ThreadPool thread_pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
   return call_on_cpu(pool, operands, attrs);
 }
 
+XLA_FFI_Error* out_of_memory(const XLA_FFI_Api* api) {
+  XLA_FFI_Error_Create_Args args{XLA_FFI_Error_Create_Args_STRUCT_SIZE, nullptr,
+                                 "mmaemu_jax: out of memory",
+                                 XLA_FFI_Error_Code_RESOURCE_EXHAUSTED};
+  return api->XLA_FFI_Error_Create(&args);
+}
+
 }  // namespace
 
 XLA_FFI_Error* gemm_handler(XLA_FFI_CallFrame* call_frame) {
@@ -37,7 +45,11 @@ XLA_FFI_Error* gemm_handler(XLA_FFI_CallFrame* call_frame) {
                                           .Attrs<GemmAttributes>()
                                           .To(gemm)
                                           .release();
-  return kHandler->Call(call_frame);
+  try {
+    return kHandler->Call(call_frame);
+  } catch (const std::bad_alloc&) {  // while decoding the frame; nothing may be thrown at XLA
+    return out_of_memory(call_frame->api);
+  }
 }
 
 }  // namespace mmaemu::ffi_glue

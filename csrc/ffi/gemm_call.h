@@ -4,6 +4,7 @@
 // has_c. Every leading dimension of an operand is 1 or the output's.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,10 @@ struct GemmOperands {
   std::vector<xla::ffi::AnyBuffer> rest;  // scale_result, c
   xla::ffi::AnyBuffer out;
 };
+
+// Larger operands are refused, as are negative dimensions: what is computed from sizes then stays
+// far inside 64 bits. Dimensions of zero are left out of the count, as numpy does.
+inline constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
 // INVALID_ARGUMENT with the package's prefix.
 xla::ffi::Error invalid(const std::string& what);
