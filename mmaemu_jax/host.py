@@ -206,7 +206,8 @@ def gemm(
         )
     leading = a.ndim - 2
     scales = [_scale(s, leading) for s in (scale_a, scale_b, scale_result) if s is not None]
-    operands = [np.asarray(x, order="C") for x in (a, b, *scales, *([] if c is None else [c]))]
+    given = (a, b, *scales, *([] if c is None else [c]))
+    operands = [np.require(x, requirements=("C_CONTIGUOUS", "ALIGNED")) for x in given]
     batch = np.broadcast_shapes(*(x.shape[:leading] for x in operands))
     n = b.shape[-2] if b_layout == "nk" else b.shape[-1]
     out = np.empty((*batch, a.shape[-2], n), dtype)

@@ -29,9 +29,10 @@
 namespace mmaemu::fuzz {
 namespace {
 
-constexpr int64_t kCapacity = 1 << 18;       // bytes of a buffer that is really there
-constexpr int64_t kMaxProducts = 1 << 19;    // above the size from which the pool is used
-constexpr int64_t kNaiveProducts = 1 << 11;  // above: the portable kernel is what is compared with
+constexpr int64_t kCapacity = 1 << 18;  // bytes of a buffer that is really there
+constexpr int64_t kMaxProducts = 1 << 15;
+constexpr int64_t kPooledProducts = 1 << 19;  // seldom: above 2^18 the pool is used
+constexpr int64_t kNaiveProducts = 1 << 11;   // above: the portable kernel is what is compared with
 constexpr size_t kGuard = 64;
 constexpr uint8_t kUntouched = 0xA5;
 
@@ -47,10 +48,11 @@ const FencedMemory& region(size_t index) {
 
 // What a buffer occupies; nothing where it is larger than what is really there.
 std::optional<size_t> size_of(const BufferSpec& buffer) {
-  const auto width =
-      static_cast<int64_t>(xla::ffi::ByteWidth(static_cast<xla::ffi::DataType>(buffer.dtype)));
-  const auto known = buffer.dtype <= XLA_FFI_DataType_F8E8M0FNU ? width : 16;
-  const auto bytes = addressable_bytes(buffer, std::max<int64_t>(known, 1));
+  constexpr int64_t kWidest = 16;  // of a dtype that these headers do not know
+  const auto dtype = static_cast<xla::ffi::DataType>(buffer.dtype);
+  const bool known = buffer.dtype <= XLA_FFI_DataType_F8E8M0FNU;
+  const auto width = known ? static_cast<int64_t>(xla::ffi::ByteWidth(dtype)) : kWidest;
+  const auto bytes = addressable_bytes(buffer, std::max<int64_t>(width, 1));
   if (!bytes || *bytes > kCapacity) return std::nullopt;
   return static_cast<size_t>(*bytes);
 }
@@ -94,8 +96,9 @@ void fill_arguments(Input& input, CallSpec& call) {
     for (int64_t edits = input.below(4); edits > 0 && *bytes > 0; --edits) {
       data[input.below(static_cast<int64_t>(*bytes))] = input.byte();
     }
-    const std::optional<size_t> first = size_of(call.arguments[0]);
-    if (aliased && i > 0 && first && *first >= *bytes) buffer.data = call.arguments[0].data;
+    const BufferSpec& first = call.arguments[0];
+    const bool aligned = reinterpret_cast<uintptr_t>(first.data) % 16 == 0;  // XLA's memory is
+    if (aliased && aligned && size_of(first).value_or(0) >= *bytes) buffer.data = first.data;
   }
 }
 
@@ -165,9 +168,9 @@ void check_refusal(Input& input, const CallSpec& call, const Output& out) {
   MMAEMU_FUZZ_CHECK(out.is_untouched());
 }
 
-bool is_affordable(const GemmReading& r) {
-  const double products = static_cast<double>(r.outputs()) * static_cast<double>(r.k);
-  return products <= kMaxProducts && r.outputs() * r.plan.splits <= kMaxProducts;
+bool is_affordable(Input& input, const GemmReading& r) {
+  const int64_t limit = input.one_in(32) ? kPooledProducts : kMaxProducts;
+  return r.outputs() * (r.k + r.plan.splits) <= limit;
 }
 
 // A call that the handler has to compute; false where it would take too long.
@@ -179,7 +182,7 @@ bool check_result(Input& input, const CallSpec& call, const GemmReading& r, cons
   }
   const auto there = [](const BufferSpec& buffer) { return size_of(buffer).has_value(); };
   if (!std::all_of(call.arguments.begin(), call.arguments.end(), there) ||
-      !there(call.results[0]) || !is_affordable(r)) {
+      !there(call.results[0]) || !is_affordable(input, r)) {
     return false;
   }
   const std::vector<std::vector<uint8_t>> before = contents(call);

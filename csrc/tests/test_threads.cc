@@ -29,7 +29,7 @@ GemmCase make_case(uint64_t seed) {
   gemm.plan = random.pick(kPlans);
   gemm.formats = random.pick(kFormatPairs);
   gemm.b_is_kn = random.one_in(2);
-  gemm.set_shape(90 + static_cast<int64_t>(seed), 130, 33);
+  gemm.set_shape(66 + static_cast<int64_t>(seed), 130, 31);
   fill_operands(gemm, random, Family::kRareSpecials);
   return gemm;
 }
@@ -40,16 +40,25 @@ struct Finding {
   std::string differs;
 };
 
-void call_often(const GemmCase& gemm, const std::vector<uint32_t>& expected, cpu::TaskPool& shared,
-                Finding& finding) {
-  ffi_glue::HostPool own(2);
+// Caller `index` runs every target in a normal build, one of them under a sanitizer.
+std::vector<const cpu::KernelTarget*> targets_of(size_t index) {
+  std::vector<const cpu::KernelTarget*> usable;
   for (const cpu::TargetStatus& status : cpu::targets()) {
-    if (!status.usable) continue;
+    if (status.usable) usable.push_back(status.target);
+  }
+  if (kFewerCases) return {usable[index % usable.size()]};
+  return usable;
+}
+
+void call_often(const GemmCase& gemm, size_t index, const std::vector<uint32_t>& expected,
+                cpu::TaskPool& shared, Finding& finding) {
+  ffi_glue::HostPool own(2);
+  for (const cpu::KernelTarget* target : targets_of(index)) {
     for (cpu::TaskPool* pool : {&shared, static_cast<cpu::TaskPool*>(&own)}) {
       ++finding.calls;
       std::vector<uint32_t> actual(expected.size());
-      cpu::run_gemm(gemm.problem(actual.data()), *status.target, *pool);
-      if (actual != expected) finding.differs += std::string(" ") + status.target->name;
+      cpu::run_gemm(gemm.problem(actual.data()), *target, *pool);
+      if (actual != expected) finding.differs += std::string(" ") + target->name;
     }
   }
 }
@@ -65,7 +74,7 @@ void check_callers(cpu::TaskPool& shared) {
   std::vector<Finding> findings(kCallers);
   std::vector<std::thread> callers;
   for (size_t i = 0; i < kCallers; ++i) {
-    callers.emplace_back([&, i] { call_often(cases[i], expected[i], shared, findings[i]); });
+    callers.emplace_back([&, i] { call_often(cases[i], i, expected[i], shared, findings[i]); });
   }
   for (std::thread& caller : callers) caller.join();
   for (size_t i = 0; i < kCallers; ++i) {
@@ -79,7 +88,7 @@ void check_callers(cpu::TaskPool& shared) {
 
 int main() {
   using namespace mmaemu::testing;
-  for (int round = 0; round < (kFewerCases ? 2 : 10); ++round) {
+  for (int round = 0; round < (kFewerCases ? 1 : 10); ++round) {
     ThreadPool shared(3);
     check_callers(shared);
   }
