@@ -1,4 +1,4 @@
-"""The fuzz targets of the plan code on pseudo-random inputs; `make fuzz` drives them by coverage."""
+"""The fuzz targets of the plan code on pseudo-random inputs; `make fuzz` runs them by coverage."""
 
 import random
 import warnings
@@ -6,7 +6,7 @@ import warnings
 import plan_fuzzing
 import pytest
 
-#: Inputs of each target, and one that was a finding once.
+#: Inputs of each target.
 COUNTS = {"fuzz_files": 150, "fuzz_plans": 1500, "fuzz_explain": 150}
 
 

@@ -2,9 +2,6 @@
 
 #include "ffi/cpu_handlers.h"
 
-#include <new>
-#include <string_view>
-
 #include "ffi/attrs.h"
 #include "ffi/cpu_call.h"
 #include "ffi/pool.h"
@@ -24,13 +21,6 @@ ffi::Error gemm(ffi::ThreadPool thread_pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
   return call_on_cpu(pool, operands, attrs);
 }
 
-XLA_FFI_Error* out_of_memory(const XLA_FFI_Api* api) {
-  XLA_FFI_Error_Create_Args args{XLA_FFI_Error_Create_Args_STRUCT_SIZE, nullptr,
-                                 "mmaemu_jax: out of memory",
-                                 XLA_FFI_Error_Code_RESOURCE_EXHAUSTED};
-  return api->XLA_FFI_Error_Create(&args);
-}
-
 }  // namespace
 
 XLA_FFI_Error* gemm_handler(XLA_FFI_CallFrame* call_frame) {
@@ -45,11 +35,7 @@ XLA_FFI_Error* gemm_handler(XLA_FFI_CallFrame* call_frame) {
                                           .Attrs<GemmAttributes>()
                                           .To(gemm)
                                           .release();
-  try {
-    return kHandler->Call(call_frame);
-  } catch (const std::bad_alloc&) {  // while decoding the frame; nothing may be thrown at XLA
-    return out_of_memory(call_frame->api);
-  }
+  return call_handler(*kHandler, call_frame);
 }
 
 }  // namespace mmaemu::ffi_glue

@@ -1,5 +1,6 @@
 #include "ffi/gemm_call.h"
 
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -169,6 +170,17 @@ ffi::Error take_optional_operands(const std::vector<ffi::AnyBuffer>& rest,
 
 ffi::Error invalid(const std::string& what) {
   return ffi::Error::InvalidArgument("mmaemu_jax: " + what);
+}
+
+XLA_FFI_Error* call_handler(const ffi::Ffi& handler, XLA_FFI_CallFrame* call_frame) {
+  try {
+    return handler.Call(call_frame);
+  } catch (const std::bad_alloc&) {
+    XLA_FFI_Error_Create_Args args{XLA_FFI_Error_Create_Args_STRUCT_SIZE, nullptr,
+                                   "mmaemu_jax: out of memory",
+                                   XLA_FFI_Error_Code_RESOURCE_EXHAUSTED};
+    return call_frame->api->XLA_FFI_Error_Create(&args);
+  }
 }
 
 ffi::Error take_rest(ffi::RemainingArgs remaining, std::vector<ffi::AnyBuffer>& rest) {

@@ -39,6 +39,10 @@ inline constexpr int64_t kMaxBytes = int64_t{1} << 60;
 // INVALID_ARGUMENT with the package's prefix.
 xla::ffi::Error invalid(const std::string& what);
 
+// Calls the handler. An allocation that fails while it decodes the frame is RESOURCE_EXHAUSTED,
+// because nothing may be thrown at XLA.
+XLA_FFI_Error* call_handler(const xla::ffi::Ffi& handler, XLA_FFI_CallFrame* call_frame);
+
 // The buffers behind the fixed operands, or why one is none.
 xla::ffi::Error take_rest(xla::ffi::RemainingArgs remaining,
                           std::vector<xla::ffi::AnyBuffer>& rest);
