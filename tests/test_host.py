@@ -75,6 +75,17 @@ def test_batches_and_layouts():
         assert_bitwise_equal(mj.host.gemm(rows, b.T, scales[index], b_layout="kn", **options), one)
 
 
+def test_unaligned_arrays():
+    """Views of a file at any offset, as numpy makes them."""
+    a, b = (x[:, :32] for x in pair("randn"))
+    c = np.arange(M * N, dtype=np.float32).reshape(M, N)
+    model = mj.get_preset("ada").model
+    shifted = np.frombuffer(b"0" + c.tobytes(), np.uint8)[1:].view(np.float32).reshape(M, N)
+    assert not shifted.flags.aligned
+    desired = mj.host.gemm(a, b, c=c, model=model)
+    assert_bitwise_equal(mj.host.gemm(a, b, c=shifted, model=model), desired)
+
+
 def test_threads_do_not_change_bits():
     a, b = operands("dominant_exponent", E4M3, E4M3, 130, 130, 600, 1)
     a, b = a.view(E4M3.dtype), b.view(E4M3.dtype)
