@@ -29,6 +29,7 @@ from mmaemu_jax.platforms.envelope import (
 )
 from mmaemu_jax.platforms.split_setting import Setting, SettingFacts
 
+_KINDS = ("json", "npz")
 _FOLDER = importlib.resources.files("mmaemu_jax.platforms") / "tables"
 
 
@@ -164,7 +165,7 @@ def load_table(table_id: str) -> SplitTable:
 
     Raises:
         ValueError: no table of that name; the message lists those there are.
-        MmaemuError: a file is not the one that its manifest names.
+        MmaemuError: a file is missing or not the one that its manifest names.
     """
     path = pathlib.Path(table_id)
     return read_table(_FOLDER if path.name == table_id else path.parent, path.name)
@@ -185,24 +186,41 @@ def read_table(folder: Traversable, table_id: str) -> SplitTable:
 
 
 def _manifest(folder: Traversable) -> dict[str, dict[str, str]]:
-    return json.loads((folder / "manifest.json").read_text())
+    """The sha256 of both files of every table."""
+    data = _bytes(folder, "manifest.json")
+    try:
+        manifest = json.loads(data)
+        if all(isinstance(entry[kind], str) for entry in manifest.values() for kind in _KINDS):
+            return manifest
+    except (ValueError, AttributeError, TypeError, KeyError):  # no JSON, or of another form
+        pass
+    raise _damaged("manifest.json does not list the digests of the tables")
 
 
 def _checked_bytes(folder: Traversable, name: str, expected: str) -> bytes:
-    data = (folder / name).read_bytes()
+    data = _bytes(folder, name)
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
-        raise MmaemuError(
-            message(
-                f"load_table: {folder / name} is not the file that manifest.json beside it names: "
-                f"its sha256 is {found}, not {expected}.",
-                [
-                    "reinstall mmaemu_jax, or record the table again",
-                    "pass the split explicitly, which reads no table",
-                ],
-            )
+        raise _damaged(
+            f"{name} is not the file that manifest.json beside it names: its sha256 is {found}, "
+            f"not {expected}"
         )
     return data
+
+
+def _bytes(folder: Traversable, name: str) -> bytes:
+    try:
+        return (folder / name).read_bytes()
+    except OSError as error:
+        raise _damaged(f"{name} cannot be read ({error})") from error
+
+
+def _damaged(what: str) -> MmaemuError:
+    ways_out = [
+        "reinstall mmaemu_jax, or record the table again",
+        "pass the split explicitly, which reads no table",
+    ]
+    return MmaemuError(message(f"load_table: {what}.", ways_out))
 
 
 def _table(facts: dict, arrays: dict[str, np.ndarray]) -> SplitTable:
