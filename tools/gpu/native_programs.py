@@ -1,0 +1,165 @@
+"""The process of one combination of XLA's flags: FP8 programs, their HLO and their bits.
+
+It prints one line of JSON for each program as soon as it is done.
+"""
+
+import importlib.util
+import itertools
+import json
+import pathlib
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import mmaemu_jax as mj
+
+SHAPES = ((64, 128, 256), (128, 64, 1040), (256, 256, 8192))
+DRY_SHAPES = ((16, 32, 64),)
+PRECISIONS = ("DEFAULT", "HIGHEST", "HIGH")
+#: identify: shape and calls at most.
+QUESTION, CALLS = (256, 256, 4096), 12
+DRY_QUESTION = (40, 40, 384)
+#: Splits to try where the table's explains nothing: XLA's library may be another version.
+SPLITS = (2, 3, 4, 6, 8)
+_DIMS = (((1,), (1,)), ((), ()))
+
+
+def dot(precision: str, out_dtype=jnp.bfloat16) -> Callable:
+    """lax.dot_general of float8 a [M, K] and b [N, K] at a precision."""
+
+    def program(a, b):
+        return jax.lax.dot_general(
+            a, b, _DIMS, precision=jax.lax.Precision[precision], preferred_element_type=out_dtype
+        )
+
+    return program
+
+
+def programs(dry: bool) -> Iterator[tuple[str, Callable, tuple]]:
+    """(name, function, arguments)."""
+    random = np.random.default_rng(0)
+    for (m, n, k), precision in itertools.product(DRY_SHAPES if dry else SHAPES, PRECISIONS):
+        a, b = (jnp.asarray(random.normal(size=(rows, k)), jnp.float8_e4m3fn) for rows in (m, n))
+        yield f"{precision} {m}x{n}x{k}", dot(precision), (a, b)
+    yield from flax_programs(random)
+
+
+def flax_programs(random) -> Iterator[tuple[str, Callable, tuple]]:
+    """flax's FP8 dot, forward and backward, where flax is installed."""
+    if importlib.util.find_spec("flax") is None:
+        return
+    from flax import linen as nn
+    from flax.linen import fp8_ops
+
+    layer = nn.Dense(128, dot_general_cls=fp8_ops.Fp8DirectDotGeneralOp, dtype=jnp.bfloat16)
+    x = jnp.asarray(random.normal(size=(64, 256)), jnp.bfloat16)
+    variables = layer.init(jax.random.key(0), x)
+    rest = {name: value for name, value in variables.items() if name != "params"}
+
+    def forward(params, x):
+        return layer.apply({"params": params, **rest}, x)
+
+    def backward(params, x):
+        return jax.grad(lambda *args: forward(*args).astype(jnp.float32).sum(), (0, 1))(params, x)
+
+    yield "flax forward", forward, (variables["params"], x)
+    yield "flax backward", backward, (variables["params"], x)
+
+
+def bits_of(tree) -> bytes:
+    """The bits of all arrays of a result."""
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
+
+
+def profile_here() -> str:
+    """The profile of XLA's call on the GPU that is here."""
+    capability = getattr(jax.devices()[0], "compute_capability", "9.0")
+    return "ada" if capability == "8.9" else "hopper-xla"
+
+
+def explanations(function: Callable, arguments: tuple, bits: bytes, deep: bool) -> list[str]:
+    """The epilogue modes, accumulations and splits with which emulate returns these bits."""
+    modes = {None: "as its precision says", True: "fast", False: "slow"}
+    found = []
+    rounds = [["auto_or_unsplit"], [(s, "contiguous") for s in SPLITS] if deep else []]
+    for splits in rounds:
+        for epilogue, fast, split in itertools.product(("xla", "jaxpr"), modes, splits):
+            if emulated_bits(function, arguments, epilogue, fast, split) == bits:
+                said = "" if split == "auto_or_unsplit" else f", split {split[0]}"
+                found.append(f"epilogue {epilogue}, {modes[fast]}{said}")
+        if found:
+            break
+    return found
+
+
+def emulated_bits(function: Callable, arguments: tuple, epilogue, fast, split) -> bytes:
+    """The bits of the emulated program, on the CPU."""
+    emulated = mj.emulate(
+        function, profile_here(), split, epilogue=epilogue, use_fast_accum=fast
+    )  # fmt: skip
+    cpu = jax.devices("cpu")[0]
+    with jax.default_device(cpu), warnings.catch_warnings():
+        warnings.simplefilter("ignore", mj.errors.MmaemuWarning)
+        return bits_of(jax.jit(emulated)(*jax.device_put(arguments, cpu)))
+
+
+def compare(folder: pathlib.Path, dry: bool) -> Iterator[Callable[[], dict]]:
+    """Each program here, and what explains its bits."""
+
+    def one(name, function, arguments):
+        compiled = jax.jit(function).lower(*arguments).compile()
+        output = compiled(*arguments)
+        stem, text = name.replace(" ", "_"), compiled.as_text() or ""
+        (folder / f"{stem}.hlo.txt").write_text(text)
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(output)]
+        np.savez(folder / f"{stem}.npz", *(leaf.reshape(-1).view(np.uint8) for leaf in leaves))
+        deep = name.endswith("8192") and not name.startswith("HIGH ")
+        found = explanations(function, arguments, bits_of(output), deep)
+        return {"program": name, "explained": found, "calls": custom_calls(text)}
+
+    for case in programs(dry):
+        yield lambda case=case: one(*case)
+
+
+def custom_calls(text: str) -> list[str]:
+    """What the compiler made of the dots: library calls and Triton fusions, by name."""
+    words = ("__cublas$lt$matmul$f8", "__cublas$lt$matmul", "__cublas$gemm", "__triton_gemm")
+    words += ("__triton_nested_gemm_fusion", "__cudnn$fusion")
+    return [word for word in words if f'"{word}"' in text]
+
+
+def identify(folder: pathlib.Path, dry: bool) -> Iterator[Callable[[], dict]]:
+    """mj.identify of the plain dot at each precision, bfloat16 and float32."""
+
+    def one(precision, out_dtype):
+        name = f"{precision} {np.dtype(out_dtype).name}"
+        found = mj.identify(
+            jax.jit(dot(precision, out_dtype)), formats="e4m3", out_dtype=out_dtype,
+            shapes=[DRY_QUESTION if dry else QUESTION], budget=CALLS, b_layout="nk",
+        )  # fmt: skip
+        (folder / f"identify_{name.replace(' ', '_')}.json").write_text(found.to_json())
+        member = str(found.member or found.nearest)
+        return {"program": name, "verdict": found.verdict, "member": member, "text": str(found)}
+
+    for out_dtype, precision in itertools.product((jnp.float32, jnp.bfloat16), PRECISIONS[:2]):
+        yield lambda o=out_dtype, p=precision: one(p, o)
+
+
+def main() -> None:
+    """Arguments: compare or identify, a folder, seconds, dry or gpu."""
+    mode, folder, seconds, where = sys.argv[1:]
+    end, dry = time.monotonic() + float(seconds), where == "dry"
+    for job in {"compare": compare, "identify": identify}[mode](pathlib.Path(folder), dry):
+        if time.monotonic() > end:
+            break
+        try:
+            row = job()
+        except Exception:
+            row = {"failed": traceback.format_exc()}
+        print(json.dumps(row), flush=True)
