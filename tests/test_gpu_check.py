@@ -1,15 +1,15 @@
 """tools/gpu_check.py without a GPU: its sections run, fail where bits are wrong, and survive."""
 
+import itertools
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import time
-import types
 import zipfile
 
-import numpy as np
+import fake_torch
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -112,3 +112,219 @@ def test_the_script_runs_dry(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + (tmp_path / "work" / "extension.log").read_text()
     assert "NVIDIA H100 PCIe (sm_90, 114 SMs)" in done.stdout
+
+
+# ---------------------------------------------------------------- the build
+
+
+def fake_programs(folder: pathlib.Path, monkeypatch, nvcc: bool = True) -> pathlib.Path:
+    """cmake, nvidia-smi and nvcc that are none; what cmake was asked is written to a file."""
+    log = folder / "asked"
+    cuda = "" if nvcc else "case $* in *CUDA=ON*) echo 'Error: no nvcc'; exit 1;; esac\n"
+    texts = {
+        "nvidia-smi": "echo 9.0; echo 9.0",
+        "nvcc": "echo 'Cuda compilation tools, release 12.9, V12.9'",
+        "ninja": "exit 1",
+        "cmake": f"echo $* >>{log}\n{cuda}"
+        "if [ $1 = --build ]; then mkdir -p $2/lib; : >$2/lib/$4.fake.so; fi",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return log
+
+
+def build(work: pathlib.Path):
+    from gpu import build
+    from gpu.section import Section
+
+    section = Section("build", work, False, 60)
+    return build.build(section), section.rows
+
+
+@pytest.mark.parametrize("nvcc", [True, False])
+def test_build(monkeypatch, tmp_path, nvcc):
+    (tmp_path / "bin").mkdir()
+    log = fake_programs(tmp_path / "bin", monkeypatch, nvcc)
+    outcome, rows = build(tmp_path)
+    made = {path.name for path in (tmp_path / "package" / "mmaemu_jax").glob("*.so")}
+    assert rows[0]["built"] == "_native"
+    assert "-DMMAEMU_JAX_CUDA_ARCHITECTURES=90-real" in log.read_text()
+    assert f"-DPython_EXECUTABLE={sys.executable}" in log.read_text()
+    assert (tmp_path / "package" / "mmaemu_jax" / "cuda.py").exists()
+    if nvcc:
+        assert outcome.ok
+        assert "90-real in" in outcome.text
+        assert "nvcc release 12.9" in outcome.text
+        assert made == {"_native.fake.so", "_native_cuda.fake.so"}
+    else:
+        assert not outcome.ok
+        assert "no CUDA kernels: configure: Error: no nvcc" in outcome.text
+        assert made == {"_native.fake.so"}, "the other sections have the CPU's part"
+
+
+def test_build_without_a_gpu(monkeypatch, tmp_path):
+    from gpu import build
+
+    (tmp_path / "bin").mkdir()
+    fake_programs(tmp_path / "bin", monkeypatch)
+    (tmp_path / "bin" / "nvidia-smi").write_text("#!/bin/sh\necho No devices were found\n")
+    with pytest.raises(build.BuildError, match="nvidia-smi shows no GPU"):
+        build.gpu_architecture()
+
+
+# ---------------------------------------------------------------- the sections
+
+quiet = pytest.mark.filterwarnings("ignore::mmaemu_jax.errors.MmaemuWarning")
+
+
+@pytest.fixture
+def see_gpu():
+    """Makes the process see a GPU, the given kernel of which is wrong."""
+    import implementations
+    from gpu import bits, stand_in
+
+    made = []
+    yield lambda wrong="": made.append(stand_in.install(wrong))
+    for patch in reversed(made):
+        patch.undo()
+    implementations.compiled.cache_clear()
+    bits.chain_of.cache_clear()
+
+
+def ask(function, work: pathlib.Path, seconds: float = 600):
+    """The outcome and the rows of one section, dry."""
+    from gpu.section import Section
+
+    section = Section("any", work, True, seconds)
+    return function(section), section.rows
+
+
+@quiet
+def test_kernels_that_agree(see_gpu, tmp_path):
+    from gpu import bits
+
+    see_gpu()
+    for function in (bits.self_test, bits.agreement, bits.command_buffers):
+        outcome, _ = ask(function, tmp_path)
+        assert outcome.ok, outcome.text
+    names = ("cuda:ieee", "cuda:portable", "cuda:wgmma")
+    assert json.loads((tmp_path / "kernels.json").read_text()) == dict.fromkeys(names, "passed")
+
+
+@quiet
+def test_a_kernel_that_is_wrong(see_gpu, tmp_path):
+    from gpu import bits
+
+    see_gpu("wgmma")
+    outcome, _ = ask(bits.agreement, tmp_path)
+    assert not outcome.ok
+    assert "cuda:wgmma" in outcome.text
+    assert "cuda:ieee" not in outcome.text
+    outcome, _ = ask(bits.self_test, tmp_path)
+    assert not outcome.ok
+    assert "cuda:ieee passed; cuda:portable passed; cuda:wgmma its self-test on" in outcome.text
+    section = bits.Section("any", tmp_path, True, 600)
+    assert bits.trusted_kernels(section) == ["cuda:ieee", "cuda:portable"]
+    status = {s.name: s for s in bits.backends.backends_status()}
+    assert not status["cuda:wgmma"].usable
+    assert "its self-test on" in status["cuda:wgmma"].why_not
+
+
+@quiet
+def test_recordings_and_time_that_is_over(see_gpu, tmp_path):
+    from gpu import recorded
+
+    see_gpu()
+    outcome, rows = ask(recorded.replay_all, tmp_path)
+    assert outcome.ok, outcome.text
+    assert {"cuda:wgmma", "auto"} == {row["backend"] for row in rows}
+    outcome, rows = ask(recorded.replay_all, tmp_path, seconds=-1)
+    assert (outcome.ok, rows) == (False, [])
+
+
+@quiet
+def test_cublaslt_and_torch(see_gpu, tmp_path, monkeypatch):
+    from gpu import library, record, torch_gemm
+
+    see_gpu()
+    monkeypatch.setitem(sys.modules, "torch", fake_torch.module())
+    outcome, rows = ask(library.compare, tmp_path)
+    assert outcome.ok, outcome.text
+    found = {kind: {v for row in rows if row.get("kind") == kind for v in row["verdicts"]}
+             for kind in library.KINDS}  # fmt: skip
+    addends = {"one multiply-add", "two roundings, fp32", "two roundings, output"}
+    for kind, verdicts in found.items():
+        wanted = addends if library.KINDS[kind].addend else {"the CPU's bits", "cuda:wgmma"}
+        assert verdicts <= {*wanted, "refused 15"}
+        assert verdicts & {"one multiply-add", "cuda:wgmma"}
+    outcome, rows = ask(torch_gemm.compare, tmp_path)
+    assert outcome.ok
+    assert {v for row in rows for v in row["verdicts"]} == {"the CPU's bits", "cuda:wgmma"}
+    outcome, rows = ask(record.record, tmp_path)
+    assert outcome.ok
+    assert list((tmp_path / "recording").glob("gemm_*.npz"))
+
+
+def test_the_calls_tell_additions_apart():
+    """Each hypothesis about an addend has calls on which it differs from each other one."""
+    from gpu import library
+
+    pairs = set()
+    for kind in ("bias", "beta"):
+        for seed, call in itertools.islice(library.calls(library.KINDS[kind]), 8):
+            a, b, extra = library.operands_of(library.KINDS[kind], seed, call)
+            found = library.hypotheses(call, a, b, "hopper", 1, extra)
+            pairs |= {
+                (x, y) for x, y in itertools.combinations(found, 2)
+                if not library.same_bits(found[x], found[y])
+            }  # fmt: skip
+    assert len(pairs) == 3
+
+
+@quiet
+def test_speed(see_gpu, tmp_path, monkeypatch):
+    from gpu import speed
+
+    see_gpu()
+    monkeypatch.setitem(sys.modules, "torch", fake_torch.module())
+    monkeypatch.setitem(sys.modules, "mmaemu", fake_torch.peer())
+    outcome, rows = ask(speed.measure, tmp_path)
+    names = ["native", "cuda:ieee", "cuda:portable", "cuda:wgmma", "torch peer"]
+    assert [row["name"] for row in rows] == names
+    assert all(row["tmacs"] > 0 for row in rows)
+    assert outcome.ok
+    assert "(100%)" in outcome.text
+
+
+@quiet
+def test_native_jax(tmp_path, monkeypatch):
+    """One program of each kind; emulate stands for what a GPU computes."""
+    from gpu import native_jax, native_programs
+
+    def in_this_process(section, mode, name):
+        jobs = getattr(native_programs, mode)(section.work, section.dry)
+        for program, job in list(jobs)[:: 3 if mode == "compare" else 4]:
+            section.note(flags=name, program=program, **job())
+
+    monkeypatch.setattr(native_jax, "answers", in_this_process)
+    monkeypatch.setattr(native_programs, "MODES", {None: "as its precision says"})
+    outcome, rows = ask(native_jax.compare, tmp_path)
+    assert outcome.ok
+    assert [row["program"] for row in rows] == ["DEFAULT 16x32x64", "flax forward"]
+    assert outcome.text == "cublas: 2 of 2 explained"
+    assert (tmp_path / "flax_forward.hlo.txt").read_text()
+    outcome, rows = ask(native_jax.identify, tmp_path)
+    assert {row["verdict"] for row in rows} == {"identified"}
+    assert "blocks of 32, 13 bits truncate, result 13 bits" in outcome.text
+
+
+def test_native_jax_that_dies(tmp_path, monkeypatch):
+    from gpu import native_jax
+
+    monkeypatch.setattr(native_jax, "_PROGRAM", "print('{\"program\": \"x\"}'); raise SystemExit(3)")
+    outcome, rows = ask(native_jax.compare, tmp_path)
+    assert not outcome.ok
+    assert rows[0]["program"] == "x"
+    assert "died with exit status 3" in outcome.text

@@ -150,20 +150,28 @@ def compare(section: Section) -> Outcome:
     return Outcome(explained, text)
 
 
-def one_call(library: CublasLt, kind: Kind, seed: int, call: GemmCall, native: str) -> list[str]:
-    """What explains one GEMM of the library."""
-    names = families()
+def operands_of(kind: Kind, seed: int, call: GemmCall):
+    """Codes a and b, and what is added, [M, N]."""
+    names, dtype = families(), DTYPES[call.out_dtype]
     a, b = operands(names[seed % len(names)], call.format_a, call.format_b, call.M, call.N, call.K,
                     seed)  # fmt: skip
-    dtype, random = DTYPES[call.out_dtype], np.random.default_rng(seed)
-    # Addends of the size of typical outputs, whose low bits matter.
-    bias = (16 * random.normal(size=call.N)).astype(DTYPES["bfloat16"])
-    c = (16 * random.normal(size=(call.M, call.N))).astype(dtype)
+    random = np.random.default_rng(seed)
+    # Of the size of typical outputs, whose low bits matter.
+    if kind.addend == "bias":
+        bias = (16 * random.normal(size=call.N)).astype(DTYPES["bfloat16"])
+        return a, b, np.broadcast_to(bias, (call.M, call.N))
+    return a, b, (16 * random.normal(size=(call.M, call.N))).astype(dtype)
+
+
+def one_call(library: CublasLt, kind: Kind, seed: int, call: GemmCall, native: str) -> list[str]:
+    """What explains one GEMM of the library."""
+    a, b, addend = operands_of(kind, seed, call)
     extra = {
         "": {},
-        "bias": {"bias": bias.view(np.uint16)},
-        "c": {"c": c.view(f"u{dtype.itemsize}")},
+        "bias": {"bias": addend[0]},
+        "c": {"c": addend},
     }[kind.addend]
+    extra = {name: x.view(f"u{x.dtype.itemsize}") for name, x in extra.items()}
     scales = SCALES if call.has_scale_result else (*SCALES[:2], None)
     found = library.gemm(call, a, b, *scales, **extra)
     if isinstance(found, Refusal):
@@ -172,7 +180,6 @@ def one_call(library: CublasLt, kind: Kind, seed: int, call: GemmCall, native: s
     split, profile = split_argument(library, algorithm), profile_of(library)
     try:
         if kind.addend:
-            addend = np.broadcast_to(bias, c.shape) if kind.addend == "bias" else c
             expected = hypotheses(call, a, b, profile, split, addend)
         else:
             expected = {"the CPU's bits": emulated(call, a, b, scales, profile, split)}

@@ -4,67 +4,75 @@ XLA's flags belong to a process, so each combination is one: gpu/native_programs
 """
 
 import collections
+import concurrent.futures
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 from gpu.section import Outcome, Section
 
-#: XLA's flags by name, the most telling first.
+#: XLA's flags by name.
 FLAGS = {
     "cublas": "--xla_gpu_enable_triton_gemm=false --xla_gpu_autotune_level=0",
-    "triton autotuned": "",
-    "cublas autotuned": "--xla_gpu_enable_triton_gemm=false",
     "triton": "--xla_gpu_autotune_level=0",
+    "cublas autotuned": "--xla_gpu_enable_triton_gemm=false",
+    "triton autotuned": "",
 }
+_PROGRAM = "from gpu.native_programs import main; main()"
 
 
 def compare(section: Section) -> Outcome:
     """emulate with each epilogue mode against every program under every combination of flags."""
-    explained: collections.Counter = collections.Counter()
-    total: collections.Counter = collections.Counter()
-    for row in answers(section, "compare"):
-        total[row["flags"]] += 1
-        explained[row["flags"]] += bool(row.get("explained"))
-    text = "; ".join(f"{name} {explained[name]} of {n} explained" for name, n in total.items())
-    return Outcome(not failures(section) and bool(total), "; ".join([text, *failures(section)]))
+    ask(section, "compare")
+    good = [row for row in section.rows if "explained" in row]
+    explained = collections.Counter(row["flags"] for row in good if row["explained"])
+    total = collections.Counter(row["flags"] for row in good)
+    text = [f"{name}: {explained[name]} of {n} explained" for name, n in total.items()]
+    return outcome(section, text)
 
 
 def identify(section: Section) -> Outcome:
     """mj.identify of the plain dots under every combination of flags."""
-    said = [
-        f"{row['flags']} {row['program']}: {row['verdict']} {row['member']}"
-        for row in answers(section, "identify")
-    ]
-    return Outcome(not failures(section) and bool(said), "; ".join([*said, *failures(section)]))
+    ask(section, "identify")
+    return outcome(
+        section,
+        [
+            f"{row['flags']} {row['program']}: {row['verdict']}, {row['member']}"
+            for row in section.rows
+            if "verdict" in row
+        ],
+    )
 
 
-def failures(section: Section) -> list[str]:
-    """Which combinations did not come to their end."""
-    return [f"{row['flags']} {row['failed']}" for row in section.rows if "failed" in row]
+def outcome(section: Section, text: list[str]) -> Outcome:
+    """What was found, and what could not be asked."""
+    failed = [f"{r['flags']} {r['program']}: {r['failed']}" for r in section.rows if "failed" in r]
+    short = f"; {len(failed)} FAILED, the first: {failed[0]}" if failed else ""
+    return Outcome(bool(text) and not failed, "; ".join(text) + short)
 
 
-def answers(section: Section, mode: str) -> Iterator[dict]:
-    """The rows that the processes print, as they come, each noted."""
-    for name, flags in list(FLAGS.items())[: 1 if section.dry else None]:
-        if section.left < 5:
-            section.note(flags=name, failed="had no time left")
-            continue
-        folder = section.work / "native_jax" / name.replace(" ", "_")
-        folder.mkdir(parents=True, exist_ok=True)
-        environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
-        arguments = [mode, str(folder), str(section.left), "dry" if section.dry else "gpu"]
-        with subprocess.Popen(
-            [sys.executable, "-P", "-c", "from gpu.native_programs import main; main()", *arguments],
-            env=environment, stdout=subprocess.PIPE, text=True,
-        ) as process:  # fmt: skip
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("{"):
-                    row = {"flags": name, **json.loads(line)}
-                    section.note(**row)
-                    yield row
-        if process.returncode:
-            section.note(flags=name, failed=f"died with exit status {process.returncode}")
+def ask(section: Section, mode: str) -> None:
+    """Every combination in a process of its own, side by side: most of the time is the CPU's."""
+    names = list(FLAGS)[: 1 if section.dry else None]
+    with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: answers(section, mode, name), names))
+
+
+def answers(section: Section, mode: str, name: str) -> None:
+    """Notes the rows that one process prints, as they come."""
+    folder = section.work / "native_jax" / name.replace(" ", "_")
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {FLAGS[name]}"}
+    arguments = [mode, str(folder), str(section.left), "dry" if section.dry else "gpu"]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", _PROGRAM, *arguments],
+        env=environment, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("{"):
+                section.note(flags=name, **json.loads(line))
+    if process.returncode:
+        failed = f"died with exit status {process.returncode}"
+        section.note(flags=name, program="the process", failed=failed)

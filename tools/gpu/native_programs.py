@@ -3,6 +3,7 @@
 It prints one line of JSON for each program as soon as it is done.
 """
 
+import functools
 import importlib.util
 import itertools
 import json
@@ -27,6 +28,8 @@ QUESTION, CALLS = (256, 256, 4096), 12
 DRY_QUESTION = (40, 40, 384)
 #: Splits to try where the table's explains nothing: XLA's library may be another version.
 SPLITS = (2, 3, 4, 6, 8)
+EPILOGUES = ("xla", "jaxpr")
+MODES = {None: "as its precision says", True: "fast", False: "slow"}
 _DIMS = (((1,), (1,)), ((), ()))
 
 
@@ -65,8 +68,13 @@ def flax_programs(random) -> Iterator[tuple[str, Callable, tuple]]:
     def forward(params, x):
         return layer.apply({"params": params, **rest}, x)
 
+    weights = jnp.asarray(random.normal(size=(64, 128)), jnp.float32)
+
+    def loss(params, x):
+        return (forward(params, x).astype(jnp.float32) * weights).sum()
+
     def backward(params, x):
-        return jax.grad(lambda *args: forward(*args).astype(jnp.float32).sum(), (0, 1))(params, x)
+        return jax.grad(loss, (0, 1))(params, x)
 
     yield "flax forward", forward, (variables["params"], x)
     yield "flax backward", backward, (variables["params"], x)
@@ -77,6 +85,17 @@ def bits_of(tree) -> bytes:
     return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
 
 
+def codes(name: str, tree) -> dict[str, np.ndarray]:
+    """The arrays of a tree as uint8, for a file."""
+    leaves = [np.atleast_1d(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
+    return {f"{name}{i}": leaf.view(np.uint8) for i, leaf in enumerate(leaves)}
+
+
+def native(function: Callable, dry: bool) -> Callable:
+    """The function as JAX computes it; in a dry run an emulated one stands for it."""
+    return mj.emulate(function, profile_here()) if dry else function
+
+
 def profile_here() -> str:
     """The profile of XLA's call on the GPU that is here."""
     capability = getattr(jax.devices()[0], "compute_capability", "9.0")
@@ -85,14 +104,13 @@ def profile_here() -> str:
 
 def explanations(function: Callable, arguments: tuple, bits: bytes, deep: bool) -> list[str]:
     """The epilogue modes, accumulations and splits with which emulate returns these bits."""
-    modes = {None: "as its precision says", True: "fast", False: "slow"}
     found = []
     rounds = [["auto_or_unsplit"], [(s, "contiguous") for s in SPLITS] if deep else []]
     for splits in rounds:
-        for epilogue, fast, split in itertools.product(("xla", "jaxpr"), modes, splits):
+        for epilogue, fast, split in itertools.product(EPILOGUES, MODES, splits):
             if emulated_bits(function, arguments, epilogue, fast, split) == bits:
                 said = "" if split == "auto_or_unsplit" else f", split {split[0]}"
-                found.append(f"epilogue {epilogue}, {modes[fast]}{said}")
+                found.append(f"epilogue {epilogue}, {MODES[fast]}{said}")
         if found:
             break
     return found
@@ -100,31 +118,32 @@ def explanations(function: Callable, arguments: tuple, bits: bytes, deep: bool) 
 
 def emulated_bits(function: Callable, arguments: tuple, epilogue, fast, split) -> bytes:
     """The bits of the emulated program, on the CPU."""
-    emulated = mj.emulate(
-        function, profile_here(), split, epilogue=epilogue, use_fast_accum=fast
-    )  # fmt: skip
+    options = {"epilogue": epilogue, "use_fast_accum": fast}
+    emulated = mj.emulate(function, profile_here(), split, **options)
     cpu = jax.devices("cpu")[0]
     with jax.default_device(cpu), warnings.catch_warnings():
         warnings.simplefilter("ignore", mj.errors.MmaemuWarning)
         return bits_of(jax.jit(emulated)(*jax.device_put(arguments, cpu)))
 
 
-def compare(folder: pathlib.Path, dry: bool) -> Iterator[Callable[[], dict]]:
+Job = tuple[str, Callable[[], dict]]
+
+
+def compare(folder: pathlib.Path, dry: bool) -> Iterator[Job]:
     """Each program here, and what explains its bits."""
 
     def one(name, function, arguments):
-        compiled = jax.jit(function).lower(*arguments).compile()
+        compiled = jax.jit(native(function, dry)).lower(*arguments).compile()
         output = compiled(*arguments)
         stem, text = name.replace(" ", "_"), compiled.as_text() or ""
         (folder / f"{stem}.hlo.txt").write_text(text)
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(output)]
-        np.savez(folder / f"{stem}.npz", *(leaf.reshape(-1).view(np.uint8) for leaf in leaves))
+        np.savez(folder / f"{stem}.npz", **codes("in", arguments), **codes("out", output))
         deep = name.endswith("8192") and not name.startswith("HIGH ")
         found = explanations(function, arguments, bits_of(output), deep)
-        return {"program": name, "explained": found, "calls": custom_calls(text)}
+        return {"explained": found, "calls": custom_calls(text)}
 
     for case in programs(dry):
-        yield lambda case=case: one(*case)
+        yield case[0], functools.partial(one, *case)
 
 
 def custom_calls(text: str) -> list[str]:
@@ -134,32 +153,35 @@ def custom_calls(text: str) -> list[str]:
     return [word for word in words if f'"{word}"' in text]
 
 
-def identify(folder: pathlib.Path, dry: bool) -> Iterator[Callable[[], dict]]:
-    """mj.identify of the plain dot at each precision, bfloat16 and float32."""
+def identify(folder: pathlib.Path, dry: bool) -> Iterator[Job]:
+    """mj.identify of the plain dot at each precision, float32 and bfloat16."""
 
     def one(precision, out_dtype):
-        name = f"{precision} {np.dtype(out_dtype).name}"
         found = mj.identify(
-            jax.jit(dot(precision, out_dtype)), formats="e4m3", out_dtype=out_dtype,
+            jax.jit(native(dot(precision, out_dtype), dry)), formats="e4m3", out_dtype=out_dtype,
             shapes=[DRY_QUESTION if dry else QUESTION], budget=CALLS, b_layout="nk",
         )  # fmt: skip
-        (folder / f"identify_{name.replace(' ', '_')}.json").write_text(found.to_json())
-        member = str(found.member or found.nearest)
-        return {"program": name, "verdict": found.verdict, "member": member, "text": str(found)}
+        name = f"identify_{precision}_{np.dtype(out_dtype).name}.json"
+        (folder / name).write_text(found.to_json())
+        return {"verdict": found.verdict, "member": str(found.member or found.nearest)}
 
     for out_dtype, precision in itertools.product((jnp.float32, jnp.bfloat16), PRECISIONS[:2]):
-        yield lambda o=out_dtype, p=precision: one(p, o)
+        name = f"{precision} {np.dtype(out_dtype).name}"
+        yield name, functools.partial(one, precision, out_dtype)
 
 
 def main() -> None:
     """Arguments: compare or identify, a folder, seconds, dry or gpu."""
     mode, folder, seconds, where = sys.argv[1:]
     end, dry = time.monotonic() + float(seconds), where == "dry"
-    for job in {"compare": compare, "identify": identify}[mode](pathlib.Path(folder), dry):
+    for name, job in {"compare": compare, "identify": identify}[mode](pathlib.Path(folder), dry):
+        row = {"program": name}
         if time.monotonic() > end:
-            break
-        try:
-            row = job()
-        except Exception:
-            row = {"failed": traceback.format_exc()}
+            row["failed"] = "had no time left"
+        else:
+            try:
+                row |= job()
+            except Exception as error:
+                row["failed"] = f"{type(error).__name__}: {error}"[:200]
+                row["traceback"] = traceback.format_exc()
         print(json.dumps(row), flush=True)

@@ -48,7 +48,7 @@ class Section:
     def note(self, **row: Any) -> None:
         """Keeps one result, whatever becomes of the section."""
         self.rows.append(row)
-        with open(self._path("jsonl"), "a") as stream:
+        with open(self._path("jsonl"), "a") as stream:  # one write: threads may note at a time
             stream.write(json.dumps(row, default=str) + "\n")
 
     def finish(self, outcome: Outcome, error: str = "") -> None:
