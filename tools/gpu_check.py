@@ -45,7 +45,7 @@ class Section:
 
 
 #: XLA must record the calls of a program into one CUDA graph, however few they are.
-_GRAPHS = "--xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
+GRAPHS = "--xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
 #: torch's workspace is that of version 2.7.1, whatever version it is.
 _TORCH = {"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0", "CUBLASLT_WORKSPACE_SIZE": "1024"}
 SECTIONS = {
@@ -53,7 +53,7 @@ SECTIONS = {
     "extension": Section("gpu.bits:extension", 30),
     "self-test": Section("gpu.bits:self_test", 60),
     "agreement": Section("gpu.bits:agreement", 60),
-    "command buffers": Section("gpu.bits:command_buffers", 30, {"XLA_FLAGS": _GRAPHS}),
+    "command buffers": Section("gpu.bits:command_buffers", 30, {"XLA_FLAGS": GRAPHS}),
     "recordings": Section("gpu.recorded:replay_all", 60),
     "cuBLASLt": Section("gpu.library:compare", 60),
     "torch": Section("gpu.torch_gemm:compare", 40, _TORCH),
@@ -112,8 +112,14 @@ def environment_of(section: Section, args: argparse.Namespace) -> dict[str, str]
 def process_of(name: str, budget: float, args: argparse.Namespace, log) -> Iterator:
     """A section's process, in a session of its own, so that none of its children outlives it."""
     section = SECTIONS[name]
-    request = {"name": name, "function": section.function, "seconds": budget,
-               "work": str(args.work), "dry": args.dry_run, "architecture": args.architecture}  # fmt: skip
+    request = {
+        "name": name,
+        "function": section.function,
+        "seconds": budget,
+        "work": str(args.work),
+        "dry": args.dry_run,
+        "architecture": args.architecture,
+    }
     # -P: not this folder's mmaemu_jax, which has no compiled part.
     program = [sys.executable, "-P", "-c", "from gpu.section import main; main()"]
     process = subprocess.Popen(

@@ -4,6 +4,7 @@ Nothing is fetched and nothing is installed: CMake, nanobind and XLA's headers a
 interpreter's, and the package lies in a folder that the other sections import from.
 """
 
+import concurrent.futures
 import importlib.util
 import os
 import pathlib
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 from gpu.section import ROOT, Outcome, Section
 
@@ -23,31 +25,32 @@ class BuildError(Exception):
 
 
 def build(section: Section) -> Outcome:
-    """work/package/mmaemu_jax with _native and, where nvcc is, _native_cuda."""
+    """work/package/mmaemu_jax with _native and, where nvcc and a GPU are, _native_cuda."""
     start, package = time.monotonic(), section.work / "package"
     shutil.rmtree(package, ignore_errors=True)
     stage(package)
-    architecture = section.architecture or gpu_architecture()
-    # The CPU's part first: whatever becomes of the kernels, most sections need it alone.
-    cpu = timed(section, "_native", compile_cpu, section.work, package)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        cpu, cuda = (pool.submit(timed, section, name, compile_) for name, compile_ in TARGETS)
+    seconds = cpu.result()  # without it no section has anything to run
     try:
-        cuda = timed(section, "_native_cuda", compile_cuda, section.work, package, architecture)
+        architecture = cuda.result()[1]
     except BuildError as error:
-        text = f"no CUDA kernels: {str(error).splitlines()[0]}; the CPU's part took {cpu:.0f} s"
         section.note(error=str(error))
-        return Outcome(False, text)
+        text = f"no CUDA kernels: {str(error).splitlines()[0]}; the CPU's part took"
+        return Outcome(False, f"{text} {seconds[0]:.0f} s")
     total = time.monotonic() - start
-    text = f"{architecture} in {total:.0f} s (CPU's part {cpu:.0f} s, kernels {cuda:.0f} s)"
-    return Outcome(True, f"{text}, {nvcc_version()}, {os.cpu_count()} CPUs")
+    parts = f"CPU's part {seconds[0]:.0f} s, kernels {cuda.result()[0]:.0f} s"
+    where = f"{nvcc_version()}, {os.cpu_count()} CPUs"
+    return Outcome(True, f"{architecture} in {total:.0f} s ({parts}), {where}")
 
 
-def timed(section: Section, what: str, function, *arguments) -> float:
-    """Seconds that a step took."""
+def timed(section: Section, what: str, compile_: Callable) -> tuple[float, str]:
+    """Seconds that an extension took, and what it was built for."""
     start = time.monotonic()
-    function(*arguments)
+    made_for = compile_(section)
     seconds = time.monotonic() - start
-    section.note(built=what, seconds=round(seconds, 1))
-    return seconds
+    section.note(built=what, made_for=made_for, seconds=round(seconds, 1))
+    return seconds, made_for
 
 
 def stage(package: pathlib.Path) -> None:
@@ -56,20 +59,32 @@ def stage(package: pathlib.Path) -> None:
     shutil.copytree(ROOT / "mmaemu_jax", package / "mmaemu_jax", ignore=ignore)
 
 
-def compile_cpu(work: pathlib.Path, package: pathlib.Path) -> None:
+def compile_cpu(section: Section) -> str:
     """The CPU's extension."""
-    _compile(work, package, "cpu", "_native", ["-DMMAEMU_JAX_CUDA=OFF"])
+    _compile(section.work, "cpu", "_native", ["-DMMAEMU_JAX_CUDA=OFF"])
+    return "the CPU"
 
 
-def compile_cuda(work: pathlib.Path, package: pathlib.Path, architecture: str) -> None:
-    """The kernels' extension, for one architecture."""
+def compile_cuda(section: Section) -> str:
+    """The kernels' extension, for one architecture, which is returned."""
+    architecture = section.architecture or gpu_architecture()
     options = ["-DMMAEMU_JAX_CUDA=ON", f"-DMMAEMU_JAX_CUDA_ARCHITECTURES={architecture}"]
-    if not shutil.which("nvcc") and (found := sorted(pathlib.Path("/usr/local").glob("cuda*/bin/nvcc"))):
-        options.append(f"-DCMAKE_CUDA_COMPILER={found[-1]}")
-    _compile(work, package, "cuda", "_native_cuda", options)
+    if nvcc := find_nvcc():
+        options.append(f"-DCMAKE_CUDA_COMPILER={nvcc}")
+    _compile(section.work, "cuda", "_native_cuda", options)
+    return architecture
 
 
-def _compile(work, package, name: str, target: str, options: list[str]) -> None:
+TARGETS = (("_native", compile_cpu), ("_native_cuda", compile_cuda))
+
+
+def find_nvcc() -> str | None:
+    """On the PATH, or where CUDA is usually installed."""
+    usual = sorted(map(str, pathlib.Path("/usr/local").glob("cuda*/bin/nvcc")))
+    return shutil.which("nvcc") or (usual[-1] if usual else None)
+
+
+def _compile(work: pathlib.Path, name: str, target: str, options: list[str]) -> None:
     folder = work / "build" / name
     ninja = ["-G", "Ninja"] if shutil.which("ninja") else []
     configure = [*cmake(), *ninja, "-S", str(ROOT), "-B", str(folder), *options]
@@ -79,7 +94,7 @@ def _compile(work, package, name: str, target: str, options: list[str]) -> None:
     compile_ = [*cmake(), "--build", str(folder), "--target", target, "-j", jobs]
     call("compile", compile_, work / f"build_{name}.log")
     (made,) = folder.rglob(f"{target}.*.so")
-    shutil.copy2(made, package / "mmaemu_jax" / made.name)
+    shutil.copy2(made, work / "package" / "mmaemu_jax" / made.name)
 
 
 def cmake() -> list[str]:
@@ -133,7 +148,6 @@ def gpu_architecture() -> str:
 
 def nvcc_version() -> str:
     """What nvcc says it is."""
-    nvcc = shutil.which("nvcc")
-    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout if nvcc else ""
-    found = re.search(r"release [\d.]+", said)
-    return f"nvcc {found[0]}" if found else "nvcc of CMake's choice"
+    said = subprocess.run([find_nvcc() or "nvcc", "--version"], capture_output=True, text=True)
+    found = re.search(r"release [\d.]+", said.stdout)
+    return f"nvcc {found[0] if found else 'of an unknown version'}"

@@ -19,15 +19,14 @@ NATIVE = {
 }
 
 
+#: (set, backend, cases, replay), which returns what differs.
+Job = tuple[str, str, int, Callable[[], list[str]]]
 #: Of each set in a dry run, so many cases.
 DRY_CASES = 2
 
 
-def programs(backends: list[str], count: int | None = None) -> Iterator[tuple[str, str, int, Callable[[], list[str]]]]:
-    """(set, backend, cases, replay): what is replayed, what differs; what is worth most first.
-
-    ``count`` limits the cases of each set.
-    """
+def programs(backends: list[str], count: int | None = None) -> Iterator[Job]:
+    """What is worth most first; ``count`` limits the cases of each set."""
     natives = [(name, own) for name in backends for own in NATIVE.get(name, ())]
     sets = [(name, "auto") for name in recordings.GEMM_SETS]
     for backend, name in [*natives, *((b, n) for n, b in sets)]:

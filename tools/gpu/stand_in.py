@@ -1,9 +1,9 @@
 """A GPU that is not there: what stands for one in a dry run, so that every line is executed.
 
-The CUDA kernels' names, gate and lowering are the real ones; the CPU's kernels compute. cuBLASLt and
-the driver are the tests' fake, whose GEMMs are replaced by emulated ones, so that every comparison
-can be seen to succeed. ``wrong`` names a kernel whose bits shall be wrong, so that it can be seen to
-fail.
+The CUDA kernels' names, gate and lowering are the real ones; the CPU's kernels compute. cuBLASLt
+and the driver are the tests' fake, whose GEMMs are replaced by emulated ones, so that every
+comparison can be seen to succeed. ``wrong`` names a kernel whose bits shall be wrong, so that it
+can be seen to fail.
 """
 
 import dataclasses
