@@ -54,30 +54,40 @@ def programs(dry: bool) -> Iterator[tuple[str, Callable, tuple]]:
 
 
 def flax_programs(random) -> Iterator[tuple[str, Callable, tuple]]:
-    """flax's FP8 dot, forward and backward, where flax is installed."""
+    """flax's FP8 dot, forward with and without a bias, and backward, where flax is installed.
+
+    Everything is an argument, so that the compiler folds nothing.
+    """
     if importlib.util.find_spec("flax") is None:
         return
     from flax import linen as nn
     from flax.linen import fp8_ops
 
-    layer = nn.Dense(128, dot_general_cls=fp8_ops.Fp8DirectDotGeneralOp, dtype=jnp.bfloat16)
     x = jnp.asarray(random.normal(size=(64, 256)), jnp.bfloat16)
-    variables = layer.init(jax.random.key(0), x)
-    rest = {name: value for name, value in variables.items() if name != "params"}
-
-    def forward(params, x):
-        return layer.apply({"params": params, **rest}, x)
-
     weights = jnp.asarray(random.normal(size=(64, 128)), jnp.float32)
+    for bias in (False, True):
+        layer = nn.Dense(128, use_bias=bias, dot_general_cls=fp8_ops.Fp8DirectDotGeneralOp,
+                         dtype=jnp.bfloat16)  # fmt: skip
+        variables = jax.tree.map_with_path(scaled, layer.init(jax.random.key(0), x))
+        params, meta = variables.pop("params"), variables
 
-    def loss(params, x):
-        return (forward(params, x).astype(jnp.float32) * weights).sum()
+        def forward(params, meta, x, layer=layer):
+            return layer.apply({"params": params, **meta}, x)
 
-    def backward(params, x):
-        return jax.grad(loss, (0, 1))(params, x)
+        yield f"flax forward{' and bias' * bias}", forward, (params, meta, x)
 
-    yield "flax forward", forward, (variables["params"], x)
-    yield "flax backward", backward, (variables["params"], x)
+    def loss(params, x, meta, weights):
+        return (forward(params, meta, x).astype(jnp.float32) * weights).sum()
+
+    yield "flax backward", jax.grad(loss, (0, 1)), (params, x, meta, weights)
+
+
+def scaled(path, leaf: jax.Array) -> jax.Array:
+    """Scales that are no powers of two and biases that are not zero, so that rounding shows."""
+    name = jax.tree_util.keystr(path)
+    if name.endswith("scale']"):
+        return leaf * jnp.float32(0.0137)
+    return leaf + jnp.linspace(-2, 2, leaf.size, dtype=leaf.dtype) if "bias" in name else leaf
 
 
 def bits_of(tree) -> bytes:
