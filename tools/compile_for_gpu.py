@@ -2,11 +2,11 @@
 
     python tools/compile_for_gpu.py [--out FOLDER]
 
-XLA compiles for a GPU by its description. It takes jax's CUDA plugin (the wheels jax-cuda13-plugin
-and jax-cuda13-pjrt, or cuda12's), the ptxas of a CUDA toolkit, and a mmaemu_jax with the CUDA
-extension (docs/cuda.md); no GPU and no driver. Checked is the optimised HLO: one call per GEMM, with
-the workspace where a kernel wants one, no transpose, no collective over M; and that XLA's own calls
-are what emulate() takes them for. Nothing runs: bits are for a GPU.
+XLA compiles for a GPU by its description. It takes jax's CUDA plugin (the wheels
+jax-cuda13-plugin and jax-cuda13-pjrt, or cuda12's), the ptxas of a CUDA toolkit, and a mmaemu_jax
+with the CUDA extension (docs/cuda.md); no GPU and no driver. Checked is the optimised HLO: one call
+per GEMM, with the workspace where a kernel wants one, no transpose, no collective over M; and that
+XLA's own calls are what emulate() takes them for. Nothing runs: bits are for a GPU.
 """
 
 import argparse
