@@ -219,7 +219,8 @@ def test_the_gate_of_an_experimental_kernel_is_wide():
 
 def test_the_gate_sees_one_wrong_bit(monkeypatch):
     cuda_fakes.install(monkeypatch, cuda_fakes.H200)
-    monkeypatch.setattr(jax, "devices", lambda platform=None: [jax.local_devices()[0]])
+    here = jax.local_devices()[:1]
+    monkeypatch.setattr(jax, "local_devices", lambda *, backend: here)
     seen = []
 
     def accumulators(kernel, a, b, *, model, plan, b_layout):
@@ -234,6 +235,8 @@ def test_the_gate_sees_one_wrong_bit(monkeypatch):
     seen.clear()
     found = cuda_gate.verdict("wgmma")
     assert re.search(r"its self-test on .* failed: hopper .*1 of", found)
+    status = {s.name: s.why_not for s in backends.backends_status()}
+    assert (status["cuda:ieee"], status["cuda:wgmma"]) == ("", found)
     assert cuda_gate.verdict("mma_sync").startswith("it needs compute capability 8.9")
 
 
