@@ -51,7 +51,7 @@ _TORCH = {"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0", "CUBLASLT_WORKSPACE_SIZE": "1
 SECTIONS = {
     "build": Section("gpu.build:build", 200),
     "extension": Section("gpu.bits:extension", 30),
-    "self-test": Section("gpu.bits:self_test", 60),
+    "self-test": Section("gpu.bits:self_test", 90),
     "agreement": Section("gpu.bits:agreement", 60),
     "command buffers": Section("gpu.bits:command_buffers", 30, {"XLA_FLAGS": GRAPHS}),
     "recordings": Section("gpu.recorded:replay_all", 60),

@@ -11,6 +11,7 @@ import replay
 
 from gpu.bits import differences, gpus, trusted_kernels
 from gpu.section import Outcome, Section
+from mmaemu_jax import cuda_gate
 
 #: A preset's own instruction, where the GPU has it: its name, and the recordings it must replay.
 NATIVE = {
@@ -54,7 +55,10 @@ def replay_all(section: Section) -> Outcome:
     """Every recorded GEMM and dot by what "auto" takes, and by the instruction that made it."""
     total: collections.Counter = collections.Counter()
     done: collections.Counter = collections.Counter()
-    every = list(programs(trusted_kernels(section), DRY_CASES if section.dry else None))
+    names = trusted_kernels(section)
+    every = list(programs(names, DRY_CASES if section.dry else None))
+    for name in names:  # here, and not in every thread at the same time
+        cuda_gate.verdict(name.removeprefix("cuda:"))
     wrong: list[str] = []
 
     def one(job) -> None:

@@ -58,7 +58,7 @@ def one_call(torch, device: str, lt: CublasLt, seed: int, call: GemmCall, native
             x, y.t(), *tensors, out_dtype=getattr(torch, call.out_dtype),
             use_fast_accum=call.use_fast_accum,
         )  # fmt: skip
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         return [f"refused: {str(error).splitlines()[0][:80]}"]
     bits = out.view(torch.uint8).cpu().numpy()
     found = lt.heuristic(call)
