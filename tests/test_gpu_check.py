@@ -9,6 +9,7 @@ import sys
 import time
 import zipfile
 
+import cuda_fakes
 import fake_torch
 import pytest
 
@@ -103,6 +104,21 @@ def test_time_that_is_over_and_sections_by_name(monkeypatch, tmp_path):
     assert (code, list(found)) == (0, ["works"])
     code, found = run_script(monkeypatch, tmp_path, sections, "--minutes", "0")
     assert found["works"] == {"ok": None, "text": "the time is over", "seconds": 0.0}
+
+
+def test_without_a_gpu_the_sections_say_so(tmp_path, monkeypatch):
+    from gpu import bits
+    from gpu.section import Section
+
+    section = Section("any", tmp_path, False, 600)
+    cuda_fakes.install(monkeypatch)
+    outcome = bits.extension(section)
+    assert not outcome.ok
+    assert "there is no GPU, or no driver for it; JAX sees no GPU: Unknown backend" in outcome.text
+    outcome = bits.self_test(section)
+    assert (outcome.ok, outcome.text) == (
+        False, "no kernel can run: there is no GPU, or no driver for it"
+    )  # fmt: skip
 
 
 def test_the_script_runs_dry(tmp_path):
@@ -328,6 +344,25 @@ def test_native_jax(tmp_path, monkeypatch):
     outcome, rows = ask(native_jax.identify, tmp_path)
     assert {row["verdict"] for row in rows} == {"identified"}
     assert "blocks of 32, 13 bits truncate, result 13 bits" in outcome.text
+
+
+def test_native_jax_in_its_processes(tmp_path, monkeypatch):
+    """Every combination of flags has a process; XLA takes no flags that are blank."""
+    from gpu import native_jax
+    from gpu.section import Section
+
+    program = """import json, os; flags = os.environ['XLA_FLAGS']
+print(json.dumps({'program': 'x', 'explained': [flags], 'blank': flags != flags.strip()}))"""
+    monkeypatch.setattr(native_jax, "_PROGRAM", program)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    section = Section("any", tmp_path, False, 600)
+    assert native_jax.compare(section).ok
+    assert {row["flags"] for row in section.rows} == set(native_jax.FLAGS)
+    assert not any(row["blank"] for row in section.rows)
+    monkeypatch.setattr(native_jax, "_PROGRAM", "import time; time.sleep(60)")
+    section = Section("any", tmp_path, True, -4)
+    outcome = native_jax.compare(section)
+    assert "its time was over" in outcome.text
 
 
 def test_native_jax_that_dies(tmp_path, monkeypatch):

@@ -53,10 +53,13 @@ def extension(section: Section) -> Outcome:
         section.note(**dataclasses.asdict(status))
     if isinstance(module, str):
         return Outcome(False, f"{module}; nvcc builds it (docs/cuda.md)")
-    devices = [str(device) for device in gpus()]
+    try:
+        devices = f"JAX sees {', '.join(map(str, gpus()))}"
+    except RuntimeError as error:
+        devices = f"JAX sees no GPU: {error}"
     seen = ", ".join(map(str, cuda.gpus())) or cuda.why_not()
-    text = f"{seen}; JAX sees {devices}; built for {module.ARCHITECTURES}"
-    return Outcome(bool(kernels()) and bool(devices), text)
+    good = bool(kernels()) and "no GPU" not in devices
+    return Outcome(good, f"{seen}; {devices}; built for {module.ARCHITECTURES}")
 
 
 def versions() -> dict[str, str]:
@@ -90,7 +93,8 @@ def self_test(section: Section) -> Outcome:
         say(name, text)
     bad = [name for name, text in said.items() if text != "passed"]
     text = "; ".join(f"{name} {text}" for name, text in said.items())
-    return Outcome(bool(said) and not bad, text[:400])
+    text = text[:400] or f"no kernel can run: {cuda.why_not() or 'no time was left'}"
+    return Outcome(bool(said) and not bad, text)
 
 
 def agreement(section: Section) -> Outcome:
@@ -142,7 +146,8 @@ def command_buffers(section: Section) -> Outcome:
             section.note(kernel=name, seed=seed, differ=list(differ.values()))
             if section.left < 0:
                 break
-    return Outcome(bool(values) and not wrong, f"{values} values, {len(wrong)} results differ")
+    text = f"{values} values, {len(wrong)} results differ {sorted(set(wrong)) or ''}"
+    return Outcome(bool(values) and not wrong, text.strip())
 
 
 def chains(count: int) -> Iterator[tuple[np.ndarray, ...]]:

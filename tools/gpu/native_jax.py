@@ -7,8 +7,10 @@ import collections
 import concurrent.futures
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 from gpu.section import Outcome, Section
 
@@ -63,16 +65,22 @@ def answers(section: Section, mode: str, name: str) -> None:
     """Notes the rows that one process prints, as they come."""
     folder = section.work / "native_jax" / name.replace(" ", "_")
     folder.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {FLAGS[name]}"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS[name]}".strip()
+    environment = os.environ | {"XLA_FLAGS": flags}
     arguments = [mode, str(folder), str(section.left), "dry" if section.dry else "gpu"]
     with subprocess.Popen(
         [sys.executable, "-P", "-c", _PROGRAM, *arguments],
         env=environment, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
+        # So that this section comes to its own end, whatever one program takes.
+        over = threading.Timer(max(section.left, 0) + 3, process.kill)
+        over.start()
         for line in process.stdout:
             if line.startswith("{"):
                 section.note(flags=name, **json.loads(line))
+        over.cancel()
     if process.returncode:
-        failed = f"died with exit status {process.returncode}"
+        died = f"died with exit status {process.returncode}"
+        failed = died if process.returncode != -signal.SIGKILL else "its time was over"
         section.note(flags=name, program="the process", failed=failed)
