@@ -1,5 +1,6 @@
 """``python -m mmaemu_jax``: exit codes, output for people and for programs."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -171,7 +172,9 @@ def test_selftest(capsys):
 
 def test_selftest_as_json(capsys, monkeypatch):
     report = SelfTestReport((BackendResult("cpu:x", 3, ("differs",)), BackendResult("y", 3)))
-    monkeypatch.setattr(sys.modules["mmaemu_jax.selftest"], "selftest", lambda *_, **__: report)
+    monkeypatch.setattr(
+        importlib.import_module("mmaemu_jax.selftest"), "selftest", lambda *_, **__: report
+    )
     assert cli.main(["selftest", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["ok"]

@@ -164,6 +164,37 @@ void check_initial_accumulators(Coverage& coverage) {
   }
 }
 
+// XLA passes a slice of a buffer as it lies: operands at any address, and no workspace for that.
+void check_unaligned_operands() {
+  Random random(10);
+  cpu::SerialPool serial;
+  for (const InstructionModel& model : {kEarly16, kEarly32}) {
+    for (const int offset : {1, 4, 8}) {
+      GemmCase gemm;
+      gemm.model = model;
+      gemm.set_shape(7, 135, 64);
+      fill_operands(gemm, random, Family::kFiniteCodes);
+      const std::vector<uint8_t> expected = run_on(gemm, cpu::portable_target(), serial, 0x00);
+      std::vector<uint8_t> a(gemm.a.size() + 16), b(gemm.b.size() + 16);
+      std::copy(gemm.a.begin(), gemm.a.end(), a.begin() + offset);
+      std::copy(gemm.b.begin(), gemm.b.end(), b.begin() + offset);
+      for (const cuda::Kernel& kernel : cuda::kernels()) {
+        const auto run = [&](uint8_t* out) {
+          cuda::Gemm g = *cuda::make_gemm(gemm.problem(out));
+          g.a = a.data() + offset;
+          g.b = b.data() + offset;
+          if (kernel.runs(g)) {
+            MMAEMU_CHECK(kernel.launch(g, {nullptr, 0}, nullptr) == cudaSuccess, kernel.name);
+          } else {
+            std::copy(expected.begin(), expected.end(), out);
+          }
+        };
+        check_equal(kernel.name, gemm, expected, guarded_output(gemm, kernel.name, 0xFF, run));
+      }
+    }
+  }
+}
+
 // Every kernel that is built says what it runs, and the choice follows.
 void check_choice() {
   GemmCase gemm;
@@ -258,6 +289,7 @@ int main() {
   if (!kFewerCases) check_long_chains(coverage);
   check_initial_accumulators(coverage);
   check_far_batches();
+  check_unaligned_operands();
   for (const mmaemu::cuda::Kernel& kernel : mmaemu::cuda::kernels()) {
     MMAEMU_CHECK(coverage.kernels.count(kernel.name) == 1, kernel.name);
   }
