@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from mmaemu_jax.platforms import SplitDecision as SplitDecision
     from mmaemu_jax.platforms import get_profile as get_profile
     from mmaemu_jax.platforms import list_profiles as list_profiles
+    from mmaemu_jax.platforms import read_profile as read_profile
     from mmaemu_jax.platforms import resolve_splitk as resolve_splitk
+    from mmaemu_jax.platforms import write_profile as write_profile
     from mmaemu_jax.quantize import quantize as quantize
     from mmaemu_jax.selftest import SelfTestReport as SelfTestReport
     from mmaemu_jax.selftest import selftest as selftest
@@ -74,7 +76,8 @@ make_lazy(
         "identify": ("Identification", "identify"),
         "instruction": ("Preset", "get_preset", "list_presets"),
         "platforms": (
-            *("Profile", "SplitDecision", "get_profile", "list_profiles", "resolve_splitk"),
+            *("Profile", "SplitDecision", "get_profile", "list_profiles", "read_profile"),
+            *("resolve_splitk", "write_profile"),
         ),
         "quantize": ("quantize",),
         "selftest": ("SelfTestReport", "selftest"),

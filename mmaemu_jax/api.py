@@ -13,10 +13,10 @@ import numpy as np
 
 from mmaemu_jax import primitive
 from mmaemu_jax.accumulate import ONE_CHAIN
-from mmaemu_jax.arguments import name_argument, preset_argument
+from mmaemu_jax.arguments import name_argument
 from mmaemu_jax.backends import check_backend
 from mmaemu_jax.formats import format_of
-from mmaemu_jax.instruction import Preset
+from mmaemu_jax.instruction import Preset, preset_argument
 from mmaemu_jax.notices import issue
 from mmaemu_jax.operands import dot_operands, scale_array
 from mmaemu_jax.plan import experimental_notices
@@ -168,7 +168,7 @@ def dot(
     """
     name_argument("dot", "backend", backend)
     arithmetic = preset_argument("dot", preset)
-    operands = dot_operands(a, b, c, fmt)
+    operands = dot_operands("dot", a, b, c, fmt)
     check_backend("dot", backend)
     lead = operands.a.shape[:-1]
     if math.prod(lead) == 0:

@@ -1,11 +1,12 @@
 """Python arguments to plain values: dtypes and flags. Anything of another type is a TypeError."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from mmaemu_jax.epilogue import OUTPUT_DTYPES
 from mmaemu_jax.errors import message
-from mmaemu_jax.formats import FORMATS, Fp8Format, format_named, format_of
-from mmaemu_jax.instruction import Preset, get_preset
+from mmaemu_jax.formats import FORMATS, Fp8Format, as_dtype, format_named, format_of
 
 #: What people write for the wider output dtypes.
 _SHORT_NAMES = {
@@ -26,6 +27,11 @@ def unknown_option(function: str, name: str, value, known, *ways_out: str) -> Va
     return ValueError(message(what, ways_out))
 
 
+def is_one_of(value, names: Iterable[str]) -> bool:
+    """``value`` is one of these names; unlike ``in``, no error for arrays."""
+    return isinstance(value, str) and value in names
+
+
 def type_name(value) -> str:
     """How messages call the type of ``value``."""
     kind = type(value)
@@ -39,10 +45,7 @@ def dtype_argument(function: str, name: str, value) -> np.dtype:
         return fp8.dtype
     if isinstance(value, str):
         value = _SHORT_NAMES.get(value, value)
-    try:
-        dtype = None if value is None else np.dtype(value)
-    except (TypeError, ValueError):
-        dtype = None
+    dtype = as_dtype(value)
     if dtype is None or dtype.kind in "OSUMmT" or issubclass(dtype.type, np.void):
         raise TypeError(
             message(
@@ -102,11 +105,3 @@ def name_argument(function: str, name: str, value) -> str:
             )
         )
     return value
-
-
-def preset_argument(function: str, value) -> Preset:
-    """``value`` as a preset; the errors of :func:`get_preset`, naming ``function``."""
-    try:
-        return get_preset(value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{function}: {error}") from None

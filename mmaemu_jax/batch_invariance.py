@@ -2,11 +2,12 @@
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterable
 from typing import Any
 
 from mmaemu_jax.arguments import flag_argument, format_argument, output_dtype_argument
-from mmaemu_jax.errors import SplitKUnknownError
+from mmaemu_jax.errors import SplitKUnknownError, message
 from mmaemu_jax.platforms import (
     Profile,
     SplitArgument,
@@ -17,6 +18,7 @@ from mmaemu_jax.platforms import (
     resolve,
 )
 from mmaemu_jax.platforms.split_resolver import dimension_argument
+from mmaemu_jax.plotting import COLOURS, new_figure
 
 UNKNOWN = "unknown"
 
@@ -26,7 +28,7 @@ class MRun:
     """Neighbouring M of a sweep that are split alike.
 
     Attributes:
-        first, last: its smallest and largest M, in the order of the sweep.
+        first, last: its smallest and largest M.
         count: how many M of the sweep it has.
         S, scheme: the split; None and "" where it is unknown.
         source: of the decision, or "unknown".
@@ -46,6 +48,11 @@ class MRun:
         """The split for people."""
         return UNKNOWN if self.S is None else f"S = {self.S} ({self.scheme})"
 
+    @property
+    def split_kind(self) -> str:
+        """How the parts are combined, for a legend."""
+        return UNKNOWN if self.S is None else "not split" if self.S == 1 else self.scheme
+
 
 @dataclasses.dataclass(frozen=True)
 class BatchInvarianceReport:
@@ -53,7 +60,7 @@ class BatchInvarianceReport:
 
     Attributes:
         N, K, a_dtype, b_dtype, out_dtype, use_fast_accum, profile: of every GEMM of the sweep.
-        runs: in the order of the sweep.
+        runs: from the smallest M to the largest.
     """
 
     N: int
@@ -84,24 +91,61 @@ class BatchInvarianceReport:
 
     def run_of(self, M: int) -> MRun | None:
         """The run whose bounds hold ``M``."""
-        spans = ((min(r.first, r.last), max(r.first, r.last), r) for r in self.runs)
-        return next((run for low, high, run in spans if low <= M <= high), None)
+        return next((run for run in self.runs if run.first <= M <= run.last), None)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
         derived = {"is_invariant": self.is_invariant, "unknown": self.unknown}
         return {**dataclasses.asdict(self), **derived}
 
-    def __str__(self) -> str:
+    def plot(self, path: str | os.PathLike | None = None) -> Any:
+        """S against M, a colour for each way of combining the parts; grey where it is unknown.
+
+        Args:
+            path: where to save it (PNG, SVG or PDF, by the name); None saves nothing.
+
+        Returns:
+            The ``matplotlib.figure.Figure``.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed.
+        """
+        figure, ax = new_figure("BatchInvarianceReport.plot", 7.2, 2.8)
+        colours = dict(
+            zip(dict.fromkeys(run.split_kind for run in self.runs), COLOURS, strict=False)
+        )
+        for run in self.splits:
+            span = (run.first - 0.5, run.last + 0.5)
+            if run.S is None:
+                ax.axvspan(*span, color="#eeeeee", label=UNKNOWN)
+            else:
+                colour, label = colours[run.split_kind], run.split_kind
+                ax.fill_between(span, run.S, color=colour, alpha=0.25, linewidth=0)
+                ax.hlines(run.S, *span, color=colour, linewidth=2.5, label=label)
+                ax.plot((run.first, run.last), (run.S, run.S), ".", color=colour)
+        labels = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+        ax.legend(labels.values(), labels.keys(), fontsize=8, loc="upper right")
+        ax.set_xscale("log", base=2)
+        ax.set_yticks(sorted({run.S for run in self.runs if run.S is not None}))
+        ax.set(xlabel="M", ylabel="parts of K (S)", ylim=(0, None))
+        ax.set_title(self._head, fontsize=9)
+        if path is not None:
+            figure.savefig(path, dpi=90)
+        return figure
+
+    @property
+    def _head(self) -> str:
         mode = "fast" if self.use_fast_accum else "slow"
-        head = (
+        return (
             f"N={self.N} K={self.K} {self.a_dtype} x {self.b_dtype} -> {self.out_dtype}, {mode} "
             f"accumulation, profile {self.profile!r}"
         )
+
+    def __str__(self) -> str:
         runs = self.splits
         spans = [str(r.first) if r.count == 1 else f"{r.first}..{r.last}" for r in runs]
         width = max(map(len, [*spans, "M"]))
-        lines = [head, f"{'M':<{width}}  {'count':>6}  {'split':<22} source"]
+        lines = [self._head, f"{'M':<{width}}  {'count':>6}  {'split':<22} source"]
         for span, run in zip(spans, runs, strict=True):
             mark = "" if run.verified or run.S is None else " (not verified)"
             lines.append(f"{span:<{width}}  {run.count:>6}  {run.split:<22} {run.source}{mark}")
@@ -133,7 +177,7 @@ def batch_invariance(
 
     Args:
         N, K: the other dimensions.
-        M: the sweep; neighbours of equal split and source become one run.
+        M: the sweep, in any order; neighbours of equal split and source become one run.
         a_dtype, b_dtype, out_dtype, use_fast_accum, profile, splitk: as in
             :func:`resolve_splitk`.
 
@@ -161,7 +205,7 @@ def batch_invariance(
         platform,
         parse_splitk(function, splitk, platform),
     )
-    sweep = [dimension_argument(function, "M", m) for m in M]
+    sweep = _sweep(function, M)
     decided = [(m, _decision(dataclasses.replace(query, M=m))) for m in sweep]
     runs = [_run(list(group)) for _, group in itertools.groupby(decided, lambda d: _kind(d[1]))]
     return BatchInvarianceReport(
@@ -174,6 +218,18 @@ def batch_invariance(
         platform.name,
         tuple(runs),
     )
+
+
+def _sweep(function: str, M) -> list[int]:
+    """The distinct M, ascending: one run then ends where the next begins."""
+    try:
+        dimensions = {dimension_argument(function, "M", m) for m in list(M)}
+    except TypeError as error:
+        what = f"{function}: M must be several ints, got {M!r}."
+        raise TypeError(message(what, ["pass for example M=range(1, 4097)"])) from error
+    if not all(isinstance(m, int) for m in dimensions):
+        raise TypeError(message(f"{function}: M must not be symbolic, got {M!r}.", ["pass ints"]))
+    return sorted(dimensions)
 
 
 def _decision(query: SplitQuery) -> SplitDecision | None:

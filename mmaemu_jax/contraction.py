@@ -15,6 +15,7 @@ import numpy as np
 
 from mmaemu_jax.arguments import (
     dtype_argument,
+    is_one_of,
     unknown_option,
 )
 from mmaemu_jax.errors import message
@@ -63,7 +64,7 @@ class Contraction:
     reduce_dtype: np.dtype = _FLOAT32
 
     def __post_init__(self):
-        if self.mode not in get_args(Mode):
+        if not is_one_of(self.mode, get_args(Mode)):
             raise unknown_option("Contraction", "mode", self.mode, get_args(Mode))
         axes = (self.axes,) if isinstance(self.axes, str) else self.axes
         if not isinstance(axes, tuple) or not all(isinstance(a, str) for a in axes):
@@ -93,7 +94,7 @@ def contraction_argument(function: str, value: ContractionArgument) -> Contracti
     """``value`` as a contraction: one, or the name of a mode."""
     if isinstance(value, Contraction):
         return value
-    if value not in get_args(Mode):
+    if not is_one_of(value, get_args(Mode)):
         way_out = "pass a mmaemu_jax.Contraction to name mesh axes or a virtual mesh"
         raise unknown_option(function, "contraction", value, get_args(Mode), way_out)
     return Contraction(value)

@@ -1,6 +1,7 @@
 """The FP8 formats as data (R1, R2): what a code means, and which names people use for it."""
 
 import dataclasses
+import re
 from functools import cached_property
 
 import ml_dtypes
@@ -56,6 +57,9 @@ FOREIGN_FP8_DTYPES: tuple[np.dtype, ...] = tuple(
     for name in ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 )
 
+#: What numpy takes for one dtype, perhaps with a byte order.
+_DTYPE_NAME = re.compile(r"[<>=|]?[A-Za-z]\w*", re.ASCII)
+
 _BY_NAME = {alias: f for f in FORMATS for alias in (f.name, f.dtype.name)}
 _BY_NAME["e4m3fn"] = E4M3
 
@@ -72,7 +76,21 @@ def format_named(name) -> Fp8Format | None:
         return name
     if isinstance(name, str):
         return _BY_NAME.get(name)
+    dtype = as_dtype(name)
+    return None if dtype is None else format_of(dtype)
+
+
+def as_dtype(value) -> np.dtype | None:
+    """The dtype that ``value`` is: a dtype, a scalar type or a name; None for anything else.
+
+    Not what ``np.dtype`` makes of containers and of lists in text (a structure, or a SyntaxError)
+    or of arrays (their own dtype).
+    """
+    if not isinstance(value, str | type | np.dtype):
+        return None
+    if isinstance(value, str) and not _DTYPE_NAME.fullmatch(value):
+        return None
     try:
-        return format_of(name)
-    except TypeError:
+        return np.dtype(value)
+    except (TypeError, ValueError):
         return None

@@ -14,11 +14,17 @@ import numpy as np
 
 from mmaemu_jax import _native
 from mmaemu_jax.accumulate import ONE_CHAIN, AccumulationPlan
-from mmaemu_jax.arguments import name_argument, output_dtype_argument, preset_argument
+from mmaemu_jax.arguments import (
+    is_one_of,
+    name_argument,
+    output_dtype_argument,
+    type_name,
+)
 from mmaemu_jax.backends import check_backend, cpu_kernel
+from mmaemu_jax.call import array_operand, scale_operand
 from mmaemu_jax.errors import BackendUnavailableError, message
 from mmaemu_jax.formats import format_of
-from mmaemu_jax.instruction import InstructionModel, Preset
+from mmaemu_jax.instruction import InstructionModel, Preset, preset_argument
 from mmaemu_jax.notices import issue
 from mmaemu_jax.operands import dot_operands, float32_value, fp8_operand
 from mmaemu_jax.plan import experimental_notices
@@ -26,6 +32,8 @@ from mmaemu_jax.platforms import Profile, SplitArgument
 from mmaemu_jax.prepare import prepare_accumulate, prepare_scaled_mm
 
 _ARRAYS = (np.ndarray, np.generic)
+#: Far more than any machine has; each but one is started where there is work for it.
+MAX_THREADS = 1 << 16
 
 
 def scaled_mm(
@@ -121,7 +129,7 @@ def dot(
 ) -> np.ndarray:
     """:func:`mmaemu_jax.dot` on numpy arrays, a and b [..., K] alike, c [...]; float32 [...]."""
     arithmetic = preset_argument("dot", preset)
-    operands = dot_operands(a, b, c, fmt, asarray=np.asarray, array_types=_ARRAYS)
+    operands = dot_operands("dot", a, b, c, fmt, asarray=np.asarray, array_types=_ARRAYS)
     *lead, k = operands.a.shape
     n = math.prod(lead)
     if n == 0:
@@ -189,15 +197,19 @@ def gemm(
         [*L, M, N]; every leading dimension of an operand is 1 or the result's.
 
     Raises:
-        TypeError: operands that are not numpy arrays of FP8, or a c that is not float32.
+        TypeError: operands that are not numpy arrays of FP8, a c that is not float32, other wrong
+            Python types.
         ValueError: shapes that do not fit, an unknown option value.
         BackendUnavailableError: the backend is not a CPU kernel that runs here.
     """
     _check_kernel(backend)
     dtype = output_dtype_argument("gemm", "out_dtype", out_dtype)
+    _check_numbers(model, plan, threads)
     for name, value in (("a", a), ("b", b)):
         fp8_operand("gemm", name, value, _ARRAYS)
-    if a.ndim < 2 or b.ndim != a.ndim or b_layout not in ("nk", "kn"):
+    if c is not None and array_operand("gemm", "c", c, _ARRAYS).dtype != np.float32:
+        raise TypeError(message(f"gemm: c must be float32, got {c.dtype}.", ["leave c out for +0"]))
+    if not is_one_of(b_layout, ("nk", "kn")) or a.ndim < 2 or b.ndim != a.ndim:
         raise ValueError(
             message(
                 f"gemm: a {a.shape} and b {b.shape} do not fit with b_layout {b_layout!r}.",
@@ -205,26 +217,40 @@ def gemm(
             )
         )
     leading = a.ndim - 2
-    scales = [_scale(s, leading) for s in (scale_a, scale_b, scale_result) if s is not None]
+    scales = [_scale("scale_a", scale_a, leading), _scale("scale_b", scale_b, leading)]
+    if scale_result is not None:
+        scales.append(_scale("scale_result", scale_result, leading))
     operands = [np.asarray(x, order="C") for x in (a, b, *scales, *([] if c is None else [c]))]
-    batch = np.broadcast_shapes(*(x.shape[:leading] for x in operands))
+    try:
+        batch = np.broadcast_shapes(*(x.shape[:leading] for x in operands))
+    except ValueError as error:
+        shapes = ", ".join(str(x.shape[:leading]) for x in operands)
+        raise ValueError(
+            message(
+                f"gemm: leading dimensions {shapes} do not fit.",
+                ["each is 1 or the result's, on every operand and scale"],
+            )
+        ) from error
     n = b.shape[-2] if b_layout == "nk" else b.shape[-1]
     out = np.empty((*batch, a.shape[-2], n), dtype)
-    _native.host_gemm(
-        operands=[(_bits(x), x.dtype.name) for x in operands],
-        out=_bits(out),
-        out_dtype=dtype.name,
-        model=(model.nfma, model.frac, model.frac_out, model.min_exp),
-        late_c=model.late_c,
-        plan=(plan.chunk_k, plan.splits, plan.tile_k),
-        interleaved=plan.interleaved,
-        pairwise=plan.pairwise,
-        b_layout=b_layout,
-        kernel=cpu_kernel(backend),
-        has_scale_result=scale_result is not None,
-        has_c=c is not None,
-        threads=os.cpu_count() or 1 if threads is None else threads,
-    )
+    try:
+        _native.host_gemm(
+            operands=[(_bits(x), x.dtype.name) for x in operands],
+            out=_bits(out),
+            out_dtype=dtype.name,
+            model=(model.nfma, model.frac, model.frac_out, model.min_exp),
+            late_c=model.late_c,
+            plan=(plan.chunk_k, plan.splits, plan.tile_k),
+            interleaved=plan.interleaved,
+            pairwise=plan.pairwise,
+            b_layout=b_layout,
+            kernel=cpu_kernel(backend),
+            has_scale_result=scale_result is not None,
+            has_c=c is not None,
+            threads=os.cpu_count() or 1 if threads is None else int(threads),
+        )
+    except ValueError as error:  # shapes that the handlers of JAX check, too
+        raise ValueError(f"gemm: {str(error).removeprefix('mmaemu_jax: ')}") from error
     return out
 
 
@@ -241,12 +267,30 @@ def _check_kernel(backend: str) -> None:
     check_backend("gemm", backend)
 
 
-def _scale(value: Any, leading: int) -> np.ndarray:
-    scale = np.asarray(float32_value(value))
-    if scale.dtype != np.float32:
+def _check_numbers(model, plan, threads) -> None:
+    for name, value, kind in (("model", model, InstructionModel), ("plan", plan, AccumulationPlan)):
+        if not isinstance(value, kind):
+            raise TypeError(
+                message(
+                    f"gemm: {name} must be a {kind.__name__}, got {type_name(value)}.",
+                    ["mmaemu_jax.get_preset(...).model", "scaled_mm and accumulate take a profile"],
+                )
+            )
+    if threads is None:
+        return
+    if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
+        raise TypeError(f"gemm: threads must be an int or None, got {threads!r}.")
+    if not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"gemm: threads must be in 1..{MAX_THREADS}, got {threads}.")
+
+
+def _scale(name: str, value: Any, leading: int) -> np.ndarray:
+    of_scale = scale_operand("gemm", name, value, _ARRAYS)
+    if of_scale.dtype != np.float32:
         raise TypeError(
-            message(f"gemm: scales must be float32, got {scale.dtype}.", ["np.float32(scale)"])
+            message(f"gemm: {name} must be float32, got {of_scale}.", ["np.float32(scale)"])
         )
+    scale = np.asarray(float32_value(value))
     return scale.reshape((1,) * leading) if scale.size == 1 else scale
 
 

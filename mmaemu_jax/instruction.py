@@ -75,7 +75,7 @@ class Preset:
             raise ValueError(
                 f"Preset: slow_chunk must be in 1..{MAX_CHUNK_K}, got {self.slow_chunk}."
             )
-        if self.evidence not in typing.get_args(Evidence):
+        if not (isinstance(self.evidence, str) and self.evidence in typing.get_args(Evidence)):
             raise ValueError(
                 f"Preset: evidence must be one of {typing.get_args(Evidence)}, "
                 f"got {self.evidence!r}."
@@ -139,11 +139,19 @@ def get_preset(name: "str | Preset") -> Preset:
         TypeError: ``name`` is neither a string nor a Preset.
         ValueError: no preset of that name; the message lists those there are.
     """
-    if isinstance(name, Preset):
-        return name
-    if not isinstance(name, str):
-        raise TypeError(f"preset must be a name or a Preset, got {type(name).__name__}.")
-    resolved = _ALIASES.get(name, name)
-    if resolved not in _PRESETS:
-        raise unknown_name("preset", name, [*_PRESETS, *_ALIASES], "pass a mmaemu_jax.Preset")
-    return _PRESETS[resolved]
+    return preset_argument("get_preset", name)
+
+
+def preset_argument(function: str, value: "str | Preset") -> Preset:
+    """:func:`get_preset` for ``function``, which the errors name."""
+    if isinstance(value, Preset):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(
+            f"{function}: preset must be a name or a Preset, got {type(value).__name__}."
+        )
+    name = _ALIASES.get(value, value)
+    if name not in _PRESETS:
+        error = unknown_name("preset", name, [*_PRESETS, *_ALIASES], "pass a mmaemu_jax.Preset")
+        raise ValueError(f"{function}: {error}")
+    return _PRESETS[name]

@@ -62,20 +62,25 @@ class DotOperands:
     c: Any
 
 
-def dot_operands(a, b, c, fmt, *, asarray=jnp.asarray, array_types=ARRAY_TYPES) -> DotOperands:
-    """The checked operands of dot, see its documentation; ``asarray`` makes the arrays."""
-    formats = _dot_formats(fmt)
-    of_a = array_operand("dot", "a", a, array_types)
-    of_b = array_operand("dot", "b", b, array_types)
-    of_c = None if c is None else scale_operand("dot", "c", c, array_types)
+def dot_operands(
+    function: str, a, b, c, fmt, *, asarray=jnp.asarray, array_types=ARRAY_TYPES
+) -> DotOperands:
+    """The checked operands of dot, see its documentation; errors name ``function``, and ``asarray``
+    makes the arrays."""
+    formats = _dot_formats(function, fmt)
+    of_a = array_operand(function, "a", a, array_types)
+    of_b = array_operand(function, "b", b, array_types)
+    of_c = None if c is None else scale_operand(function, "c", c, array_types)
     for name, value, operand, fp8 in zip("ab", (a, b), (of_a, of_b), formats, strict=True):
-        _check_dot_dtype(name, value, operand, fp8)
+        _check_dot_dtype(function, name, value, operand, fp8)
     if of_c is not None and of_c.dtype != _FLOAT32:
-        raise TypeError(message(f"dot: c must be float32, got {of_c}.", ["pass np.float32 values"]))
+        raise TypeError(
+            message(f"{function}: c must be float32, got {of_c}.", ["pass np.float32 values"])
+        )
     if of_a.shape != of_b.shape or len(of_a.shape) == 0:
         raise ValueError(
             message(
-                f"dot: a and b must have the same shape [..., K], got {of_a} and {of_b}.",
+                f"{function}: a and b must have the same shape [..., K], got {of_a} and {of_b}.",
                 [
                     "broadcast first with jnp.broadcast_to",
                     "mmaemu_jax.accumulate multiplies matrices",
@@ -85,51 +90,61 @@ def dot_operands(a, b, c, fmt, *, asarray=jnp.asarray, array_types=ARRAY_TYPES) 
     if of_c is not None and of_c.shape != of_a.shape[:-1]:
         raise ValueError(
             message(
-                f"dot: c must have shape {list(of_a.shape[:-1])}, that of a without K, got {of_c}.",
+                f"{function}: c must have shape {list(of_a.shape[:-1])}, that of a without K, "
+                f"got {of_c}.",
                 ["broadcast first with jnp.broadcast_to", "leave c out for +0"],
             )
         )
     return DotOperands(
-        asarray(_dot_codes("a", a, of_a, formats[0])),
-        asarray(_dot_codes("b", b, of_b, formats[1])),
+        asarray(_dot_codes(function, "a", a, of_a, formats[0])),
+        asarray(_dot_codes(function, "b", b, of_b, formats[1])),
         None if c is None else asarray(float32_value(c)),
     )
 
 
-def _dot_formats(fmt) -> tuple[Fp8Format | None, Fp8Format | None]:
+def _dot_formats(function: str, fmt) -> tuple[Fp8Format | None, Fp8Format | None]:
     if fmt is None:
         return None, None
     pair = fmt if isinstance(fmt, tuple | list) else (fmt, fmt)
     if len(pair) != 2:
-        raise ValueError(f"dot: fmt must be one format or a pair of them, got {fmt!r}.")
+        raise ValueError(f"{function}: fmt must be one format or a pair of them, got {fmt!r}.")
     a, b = (format_named(name) for name in pair)
     if a is None or b is None:
         known = [f.name for f in FORMATS] + [f.dtype.name for f in FORMATS]
-        raise unknown_option("dot", "fmt", fmt, known, "pass one of these, or a pair for a and b")
+        raise unknown_option(
+            function, "fmt", fmt, known, "pass one of these, or a pair for a and b"
+        )
     return a, b
 
 
-def _check_dot_dtype(name: str, value, operand: Operand, fp8: Fp8Format | None) -> None:
+def _check_dot_dtype(
+    function: str, name: str, value, operand: Operand, fp8: Fp8Format | None
+) -> None:
     if operand.fp8_format is not None:
         if fp8 is not None and fp8 is not operand.fp8_format:
             raise ValueError(
-                message(f"dot: fmt says {fp8.name} for {name}, got {operand}.", ["leave fmt out"])
+                message(
+                    f"{function}: fmt says {fp8.name} for {name}, got {operand}.", ["leave fmt out"]
+                )
             )
         return
     ways_out = ["convert it with mmaemu_jax.quantize(x, dtype, scale)"]
     if fp8 is None or operand.dtype not in FLOAT_DTYPES:
         ways_out.append("pass fmt with float16, bfloat16, float32 or float64 values")
-        raise TypeError(message(f"dot: {name} must be {FP8_NAMES}, got {operand}.", ways_out))
+        raise TypeError(
+            message(f"{function}: {name} must be {FP8_NAMES}, got {operand}.", ways_out)
+        )
     if isinstance(value, Tracer):
         raise TypeError(
             message(
-                f"dot: with fmt the values of {name} must be concrete, got a traced {operand}.",
+                f"{function}: with fmt the values of {name} must be concrete, got a traced "
+                f"{operand}.",
                 [f"convert {name} to {fp8.dtype.name} before jax.jit", *ways_out],
             )
         )
 
 
-def _dot_codes(name: str, value, operand: Operand, fp8: Fp8Format | None):
+def _dot_codes(function: str, name: str, value, operand: Operand, fp8: Fp8Format | None):
     if operand.fp8_format is None and fp8 is not None:
-        return exact_codes("dot", name, np.asarray(value), fp8)
+        return exact_codes(function, name, np.asarray(value), fp8)
     return value

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mmaemu_jax.arguments import preset_argument
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import Fp8Format, format_of
-from mmaemu_jax.instruction import InstructionModel, Preset
+from mmaemu_jax.instruction import InstructionModel, Preset, preset_argument
 from mmaemu_jax.operands import dot_operands
 
 _F32_EMIN = -126
@@ -117,7 +116,7 @@ def trace_dot(
             values that are not finite (R14 decides those without a chain).
     """
     model = preset_argument("trace_dot", preset).model
-    operands = dot_operands(a, b, c, fmt, asarray=np.asarray)
+    operands = dot_operands("trace_dot", a, b, c, fmt, asarray=np.asarray)
     if operands.a.ndim != 1:
         raise ValueError(
             message(

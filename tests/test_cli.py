@@ -149,6 +149,15 @@ def test_explain_sweeps_m(capsys):
     assert "M = 9: not in the sweep" in capsys.readouterr().out
 
 
+def test_explain_draws_a_sweep(capsys, tmp_path):
+    sweep = ["explain", "2048", "8192", "--sweep-m", "1:64"]
+    assert cli.main([*sweep, "--plot", str(tmp_path / "sweep.png")]) == 0
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        cli.main(["explain", "16", "2048", "8192", "--plot", str(tmp_path / "no.png")])
+    assert "--plot draws a sweep" in capsys.readouterr().err
+
+
 # selftest
 
 

@@ -59,13 +59,13 @@ class Case:
         """[batch, rows, columns] by transposition and reshape alone."""
         order = [letters.index(c) for c in self.batch + rows + columns]
         sizes = [math.prod(self.shape(part)) for part in (self.batch, rows, columns)]
-        return jnp.transpose(x, order).reshape(sizes)
+        return x.transpose(order).reshape(sizes)
 
     def unmatrices(self, x, letters: str, rows: str, columns: str):
         """The inverse of :meth:`matrices`."""
         source = self.batch + rows + columns
         order = [source.index(c) for c in letters]
-        return jnp.transpose(x.reshape(self.shape(source)), order)
+        return x.reshape(self.shape(source)).transpose(order)
 
 
 def expected(case: Case, recipe: Recipe, operands, state, *, fast, swap_wgrad: bool, out_dtypes):

@@ -3,11 +3,11 @@
 from typing import Any
 
 from mmaemu_jax.accumulate import ONE_CHAIN, AccumulationPlan, SplitK, make_plan
-from mmaemu_jax.arguments import preset_argument, type_name
+from mmaemu_jax.arguments import type_name
 from mmaemu_jax.errors import message
 from mmaemu_jax.identify.member import Member, member_of
 from mmaemu_jax.identify.report import Identification
-from mmaemu_jax.instruction import Preset
+from mmaemu_jax.instruction import Preset, preset_argument
 from mmaemu_jax.platforms import profile_argument
 
 UNSPLIT = SplitK(1)

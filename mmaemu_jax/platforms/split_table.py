@@ -11,6 +11,7 @@ import hashlib
 import importlib.resources
 import io
 import json
+import pathlib
 from collections.abc import Mapping
 from importlib.resources.abc import Traversable
 from types import MappingProxyType
@@ -147,15 +148,26 @@ def list_tables() -> tuple[str, ...]:
     return tuple(_manifest(_FOLDER))
 
 
+def is_table(table_id: str) -> bool:
+    """Whether ``table_id`` is a shipped table's name or the FOLDER/NAME of a recorded one."""
+    path = pathlib.Path(table_id)
+    return table_id in list_tables() or (
+        path.name != table_id and path.with_name(f"{path.name}.json").is_file()
+    )
+
+
 @functools.cache
 def load_table(table_id: str) -> SplitTable:
-    """The shipped table of that name, read and checked on the first call.
+    """The shipped table of that name, or a recorded one by its path FOLDER/NAME.
+
+    It is read and checked on the first call, and kept.
 
     Raises:
         ValueError: no table of that name; the message lists those there are.
-        MmaemuError: a file is not the one that this version was built with.
+        MmaemuError: a file is not the one that its manifest names.
     """
-    return read_table(_FOLDER, table_id)
+    path = pathlib.Path(table_id)
+    return read_table(_FOLDER if path.name == table_id else path.parent, path.name)
 
 
 def read_table(folder: Traversable, table_id: str) -> SplitTable:
@@ -182,9 +194,12 @@ def _checked_bytes(folder: Traversable, name: str, expected: str) -> bytes:
     if found != expected:
         raise MmaemuError(
             message(
-                f"load_table: {name} is not the file that this version was built with: its "
-                f"sha256 is {found}, not {expected}.",
-                ["reinstall mmaemu_jax", "pass the split explicitly, which reads no table"],
+                f"load_table: {folder / name} is not the file that manifest.json beside it names: "
+                f"its sha256 is {found}, not {expected}.",
+                [
+                    "reinstall mmaemu_jax, or record the table again",
+                    "pass the split explicitly, which reads no table",
+                ],
             )
         )
     return data

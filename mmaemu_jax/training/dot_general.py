@@ -82,7 +82,7 @@ def fp8_dot_general(
     known = recipe_argument(FUNCTION, recipe)
     lhs, rhs = operand_argument("lhs", lhs), operand_argument("rhs", rhs)
     check_unused(precision, out_sharding)
-    layout = make_layout(lhs, rhs, dimension_numbers)
+    layout = make_layout(FUNCTION, lhs, rhs, dimension_numbers)
     out_dtype = result_dtype(lhs, rhs, preferred_element_type)
     name_argument(FUNCTION, "backend", backend)
     check_backend(FUNCTION, backend)

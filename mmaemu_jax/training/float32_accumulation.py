@@ -52,7 +52,7 @@ def float32_dot_general(
             )
         )
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
-    layout = make_layout(lhs, rhs, dimension_numbers)
+    layout = make_layout("float32_dot_general", lhs, rhs, dimension_numbers)
     wanted = preferred_element_type or jnp.promote_types(lhs.dtype, rhs.dtype)
     return _dot(_Options(known, parts), layout, np.dtype(wanted), lhs, rhs)
 

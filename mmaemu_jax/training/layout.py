@@ -7,6 +7,8 @@ import jax
 import numpy as np
 from jax import lax
 
+from mmaemu_jax.errors import message
+
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
@@ -87,15 +89,28 @@ class Layout:
         return _untranspose(matrix, self.rhs_shape, order)
 
 
-def make_layout(lhs, rhs, dimension_numbers) -> Layout:
-    """The layout of ``lax.dot_general(lhs, rhs, dimension_numbers)``, checked as lax does."""
+def make_layout(function: str, lhs, rhs, dimension_numbers) -> Layout:
+    """The layout of ``lax.dot_general(lhs, rhs, dimension_numbers)``, checked as lax does.
+
+    Raises:
+        TypeError: what lax refuses; the message names ``function``.
+    """
     f32 = np.dtype(np.float32)
     like = [jax.ShapeDtypeStruct(x.shape, f32) for x in (lhs, rhs)]
-    jax.eval_shape(lambda a, b: lax.dot_general(a, b, dimension_numbers), *like)
-    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = (
-        [_dimensions(d, x.ndim) for d, x in zip(pair, (lhs, rhs), strict=True)]
-        for pair in dimension_numbers
-    )
+    try:
+        jax.eval_shape(lambda a, b: lax.dot_general(a, b, dimension_numbers), *like)
+        (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = (
+            [_dimensions(d, x.ndim) for d, x in zip(pair, (lhs, rhs), strict=True)]
+            for pair in dimension_numbers
+        )
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            message(
+                f"{function}: dimension_numbers {dimension_numbers!r} do not fit lhs {lhs.shape} "
+                f"and rhs {rhs.shape}: {error}",
+                ["((lhs contracting, rhs contracting), (lhs batch, rhs batch)), as in jax.lax"],
+            )
+        ) from error
     return Layout(lhs.shape, rhs.shape, lhs_contract, rhs_contract, lhs_batch, rhs_batch)
 
 

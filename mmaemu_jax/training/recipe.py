@@ -8,7 +8,7 @@ import dataclasses
 import typing
 from typing import Literal
 
-from mmaemu_jax.arguments import output_dtype_argument, type_name, unknown_option
+from mmaemu_jax.arguments import is_one_of, output_dtype_argument, type_name, unknown_option
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import FORMATS, Fp8Format, format_named
 from mmaemu_jax.platforms import Profile, profile_argument
@@ -138,7 +138,7 @@ class Recipe:
             _check_type("Recipe", field, getattr(self, field), Quantization)
         for field, choices in (("scales", ScaleUse), ("padding", Padding)):
             known = typing.get_args(choices)
-            if getattr(self, field) not in known:
+            if not is_one_of(getattr(self, field), known):
                 way_out = f"pass {field}={known[0]!r}"
                 raise unknown_option("Recipe", field, getattr(self, field), known, way_out)
         profile_argument("Recipe", self.profile)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from mmaemu_jax.arguments import type_name, unknown_option
+from mmaemu_jax.arguments import is_one_of, type_name, unknown_option
 from mmaemu_jax.errors import message
 from mmaemu_jax.formats import Fp8Format
 from mmaemu_jax.quantize import float32_bits, multiply_float32
@@ -100,7 +100,7 @@ class Scaling:
 def _check_field(field: dataclasses.Field, value) -> None:
     choices = typing.get_args(field.type)
     if typing.get_origin(field.type) is Literal:
-        if value not in choices:
+        if not is_one_of(value, choices):
             way_out = f"pass {field.name}={choices[0]!r}"
             raise unknown_option("Scaling", field.name, value, choices, way_out)
     elif field.name == "amax_axes":

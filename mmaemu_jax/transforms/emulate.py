@@ -13,7 +13,13 @@ import jax
 import numpy as np
 from jax.core import eval_jaxpr
 
-from mmaemu_jax.arguments import flag_argument, name_argument, type_name, unknown_option
+from mmaemu_jax.arguments import (
+    flag_argument,
+    is_one_of,
+    name_argument,
+    type_name,
+    unknown_option,
+)
 from mmaemu_jax.backends import check_backend
 from mmaemu_jax.contraction import ContractionArgument, contraction_argument
 from mmaemu_jax.errors import UnemulatedDotWarning, UnsupportedFeatureError, message
@@ -81,7 +87,7 @@ def emulate(
         ("epilogue", epilogue, get_args(EpilogueMode)),
         ("on_unsupported", on_unsupported, get_args(OnUnsupported)),
     ):
-        if value not in known:
+        if not is_one_of(value, known):
             raise unknown_option(_FUNCTION, name, value, known)
     name_argument(_FUNCTION, "backend", backend)
     check_backend(_FUNCTION, backend)
