@@ -130,10 +130,9 @@ def test_inside_a_callback():
 
 def test_no_jax_backend_is_started():
     code = """
-import numpy as np, mmaemu_jax as mj
+import ml_dtypes, numpy as np, mmaemu_jax as mj
 from jax._src import xla_bridge
-from ml_dtypes import float8_e4m3fn
-a = np.ones((16, 64), np.float32).astype(float8_e4m3fn)
+a = np.ones((16, 64), np.float32).astype(ml_dtypes.float8_e4m3fn)
 mj.host.accumulate(a, a, use_fast_accum=False, splitk=1)
 mj.host.scaled_mm(a, a.T, 1.0, 2.0, out_dtype="bf16", splitk=1)
 mj.host.dot(a, a, np.ones(16, np.float32))

@@ -119,12 +119,32 @@ print(mj.emulate(lambda x: x + 1)(np.float32(1)))
     assert run_python(program) == "2.0"
 
 
+def test_names_load_in_many_threads_at_once():
+    program = """
+import random, threading
+import mmaemu_jax as mj
+
+names = [name for name in dir(mj) if not name.startswith("__")]
+start, missing = threading.Barrier(8), []
+
+def use(seed):
+    own = random.Random(seed).sample(names, len(names))
+    start.wait()
+    missing.extend(name for name in own if not hasattr(mj, name))
+
+threads = [threading.Thread(target=use, args=(seed,)) for seed in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(missing)
+"""
+    assert run_python(program) == "[]"
+
+
 SHARED = sorted(name for name, home in mj._home_of.items() if name == home or name == "accumulate")
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_a_module_does_not_hide_the_function_of_its_name(name):
-    """Whichever is imported first."""
     module = importlib.import_module(f"mmaemu_jax.{name}")
     assert isinstance(module, ModuleType)
     assert module is sys.modules[f"mmaemu_jax.{name}"]

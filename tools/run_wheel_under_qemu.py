@@ -1,4 +1,4 @@
-"""Runs an AArch64 wheel inside JAX under QEMU: the self-test and the recorded projections.
+"""Runs an AArch64 wheel inside JAX under QEMU: the recorded projections and the self-test.
 
     python tools/run_wheel_under_qemu.py dist/*-cp311-*aarch64.whl [--folder build/qemu]
 
@@ -19,7 +19,7 @@ JAX = ("jax==0.10.2", "jaxlib==0.10.2")
 PACKAGES = ("python3", "libstdc++6")
 MIRROR = "http://deb.debian.org/debian"
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
-COMMANDS = (("selftest",), ("demo", "--backend", "cpu:neon", "--no-speed"))
+COMMANDS = (("demo", "--backend", "cpu:neon", "--no-speed"), ("selftest",))
 
 
 def main() -> int:
@@ -75,6 +75,8 @@ def fetch_debian(folder: pathlib.Path, root: pathlib.Path) -> None:
     subprocess.run([*command, *install], check=True)
     for archive in sorted((apt / "archives").glob("*.deb")):
         subprocess.run(["dpkg", "-x", archive, root], check=True)
+    if not (root / "lib").exists():  # from Debian 13 on, base-files makes it a link
+        (root / "lib").symlink_to("usr/lib")
 
 
 def fetch_jax(folder: pathlib.Path, version: str, libraries: pathlib.Path) -> None:
