@@ -121,6 +121,23 @@ JUNK = [
 ]  # fmt: skip
 
 
+#: What errors of numpy, JAX or the compiled part were the answer to, which named no function.
+FOUND = {
+    "dot": {"fmt": {"fprop": "gather"}},
+    "gemm": {"b": zeros(5, 41)},
+    "resolve_splitk": {"out_dtype": ","},
+    "batch_invariance": {"M": 3},
+    "get_preset": {"name": "nope"},
+    "emulate": {"epilogue": f32(1, 2)},
+    "contracted": {"contraction": f32(1, 2)},
+    "fp8_dot_general": {"dimension_numbers": (((5,), (0,)), ((), ()))},
+    "Contraction": {"mode": f32(1, 0)},
+    "Profile": {"preset": 3},
+    "Preset": {"evidence": zeros(3)},
+    "accumulate": {"out_dtype_for_split": jnp.ones(3)},
+}
+
+
 @contextlib.contextmanager
 def nothing_computed():
     """What passes the checks ends before a JAX program; the package's warnings are no matter."""
@@ -152,6 +169,13 @@ def test_refusals(name, data):
         except REFUSALS as error:
             text = f"{error}"
     assert text.startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_refusals_that_were_found(name):
+    function, good = CALLS[name]
+    with nothing_computed(), pytest.raises(REFUSALS, match=f"^{name}: "):
+        function(**{**good, **FOUND[name]})
 
 
 @pytest.mark.parametrize("name", CALLS)
