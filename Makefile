@@ -8,20 +8,30 @@ SANITIZE ?= OFF
 CUDA_ARCHITECTURES ?= 80
 CUDA_TARGETS = $(subst $() ,;,$(addsuffix -real,$(CUDA_ARCHITECTURES)) 80-virtual)
 SITE ?= build/site
+DIST ?= dist
+PYTHONS ?= python3.11 python3.13
+PROCESSORS ?= x86_64 aarch64
 TOOLCHAIN ?=
 FEWER_CASES ?= OFF
 # What `make validation` replays by the reference. All of it, in many minutes: REFERENCE=reference
 REFERENCE ?= reference and (instructions or epilogue or argument_grid)
+# `make fuzz`: how long each target runs, and the compiler, which must have libFuzzer.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= handler plan arithmetic
+CLANGXX ?= $(shell command -v clang++ || ls /usr/bin/clang++-[0-9]* 2>/dev/null | sort -V | tail -n 1)
 JAX = $(shell $(PYTHON) -c "import jax; print(jax.__version__)")
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize neon cuda cuda-all gpu exhaustive demo docs validation perfcheck
+.PHONY: help lint format test native sanitize fuzz neon cuda cuda-all gpu exhaustive demo docs validation perfcheck wheels
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
 	@echo "test        the Python tests (installed package)"
 	@echo "native      build the C++ library with warnings as errors, run its tests by ctest"
-	@echo "sanitize    the C++ tests under the address and undefined-behaviour sanitizers"
+	@echo "sanitize    the C++ tests under the address and undefined-behaviour sanitizers, those with"
+	@echo "            threads under the thread sanitizer"
+	@echo "fuzz        libFuzzer on the handlers, the plans and the arithmetic, Python's plan code"
+	@echo "            fuzzed, FUZZ_SECONDS each (docs/hardening.md); needs clang"
 	@echo "neon        cross-build for aarch64, run the C++ tests under QEMU"
 	@echo "cuda        compile the CUDA kernels for one architecture (cuda-all: for every one) and"
 	@echo "            check their machine code; needs nvcc and cuobjdump, no GPU"
@@ -29,6 +39,7 @@ help:
 	@echo "exhaustive  every input of every rounding, the large agreement matrix (hours)"
 	@echo "perfcheck   instruction counts and kernel rates against tools/perf_baseline.json"
 	@echo "demo        replay recorded projections bit for bit"
+	@echo "wheels      sdist and wheels for x86-64 and AArch64 in $(DIST), checked (docs/releasing.md)"
 	@echo "docs        build the documentation site (pip install '.[docs]') into $(SITE)"
 	@echo "validation  replay the recordings, write docs/validation.md from what was counted (minutes)"
 
@@ -55,6 +66,22 @@ native:
 
 sanitize:
 	$(MAKE) native BUILD=$(BUILD)-sanitize CMAKE="$(CMAKE)" SANITIZE=ON
+	$(MAKE) native BUILD=$(BUILD)-thread CMAKE="$(CMAKE)" SANITIZE=thread
+
+# Inputs that reach new code are kept beside the build; a finding is there as crash-...
+fuzz:
+	@test -n "$(CLANGXX)" || { echo "make fuzz needs clang with libFuzzer (apt-get install clang" \
+	  "libclang-rt-dev), or CLANGXX=...; ctest replays the corpus without it" >&2; exit 1; }
+	$(CMAKE) -S . -B $(BUILD)-fuzz -DMMAEMU_JAX_PYTHON=OFF -DMMAEMU_JAX_FUZZ=ON \
+	  -DMMAEMU_JAX_SANITIZE=ON -DCMAKE_CXX_COMPILER=$(CLANGXX)
+	$(CMAKE) --build $(BUILD)-fuzz -j $(JOBS)
+	for target in $(FUZZ_TARGETS); do \
+	  mkdir -p $(BUILD)-fuzz/corpus/$$target && $(BUILD)-fuzz/csrc/fuzz/fuzz_$$target \
+	    -max_total_time=$(FUZZ_SECONDS) -max_len=400 -print_final_stats=1 \
+	    -artifact_prefix=$(BUILD)-fuzz/ $(BUILD)-fuzz/corpus/$$target csrc/fuzz/corpus/$$target \
+	    || exit 1; \
+	done
+	$(PYTHON) tools/fuzz_plans.py --seconds $(FUZZ_SECONDS)
 
 # QEMU is slow, so fewer cases of every kind; `make neon ALL_CASES=1` runs what `make native` does.
 neon:
@@ -95,3 +122,6 @@ validation:
 	$(PYTHON) -m pytest -n auto tests/test_agreement.py \
 	  --census=docs/validation/agreement-jax-$(JAX).json
 	$(PYTHON) tools/write_validation.py
+
+wheels:
+	$(PYTHON) tools/build_wheels.py --out $(DIST) --processors $(PROCESSORS) --pythons $(PYTHONS)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,7 @@ from mmaemu_jax.platforms import (
     resolve,
 )
 from mmaemu_jax.platforms.split_resolver import dimension_argument
+from mmaemu_jax.plotting import COLOURS, new_figure
 
 UNKNOWN = "unknown"
 
@@ -45,6 +47,11 @@ class MRun:
     def split(self) -> str:
         """The split for people."""
         return UNKNOWN if self.S is None else f"S = {self.S} ({self.scheme})"
+
+    @property
+    def split_kind(self) -> str:
+        """How the parts are combined, for a legend."""
+        return UNKNOWN if self.S is None else "not split" if self.S == 1 else self.scheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,16 +98,54 @@ class BatchInvarianceReport:
         derived = {"is_invariant": self.is_invariant, "unknown": self.unknown}
         return {**dataclasses.asdict(self), **derived}
 
-    def __str__(self) -> str:
+    def plot(self, path: str | os.PathLike | None = None) -> Any:
+        """S against M, a colour for each way of combining the parts; grey where it is unknown.
+
+        Args:
+            path: where to save it (PNG, SVG or PDF, by the name); None saves nothing.
+
+        Returns:
+            The ``matplotlib.figure.Figure``.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed.
+        """
+        figure, ax = new_figure("BatchInvarianceReport.plot", 7.2, 2.8)
+        colours = dict(
+            zip(dict.fromkeys(run.split_kind for run in self.runs), COLOURS, strict=False)
+        )
+        for run in self.splits:
+            span = (run.first - 0.5, run.last + 0.5)
+            if run.S is None:
+                ax.axvspan(*span, color="#eeeeee", label=UNKNOWN)
+            else:
+                colour, label = colours[run.split_kind], run.split_kind
+                ax.fill_between(span, run.S, color=colour, alpha=0.25, linewidth=0)
+                ax.hlines(run.S, *span, color=colour, linewidth=2.5, label=label)
+                ax.plot((run.first, run.last), (run.S, run.S), ".", color=colour)
+        labels = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+        ax.legend(labels.values(), labels.keys(), fontsize=8, loc="upper right")
+        ax.set_xscale("log", base=2)
+        ax.set_yticks(sorted({run.S for run in self.runs if run.S is not None}))
+        ax.set(xlabel="M", ylabel="parts of K (S)", ylim=(0, None))
+        ax.set_title(self._head, fontsize=9)
+        if path is not None:
+            figure.savefig(path, dpi=90)
+        return figure
+
+    @property
+    def _head(self) -> str:
         mode = "fast" if self.use_fast_accum else "slow"
-        head = (
+        return (
             f"N={self.N} K={self.K} {self.a_dtype} x {self.b_dtype} -> {self.out_dtype}, {mode} "
             f"accumulation, profile {self.profile!r}"
         )
+
+    def __str__(self) -> str:
         runs = self.splits
         spans = [str(r.first) if r.count == 1 else f"{r.first}..{r.last}" for r in runs]
         width = max(map(len, [*spans, "M"]))
-        lines = [head, f"{'M':<{width}}  {'count':>6}  {'split':<22} source"]
+        lines = [self._head, f"{'M':<{width}}  {'count':>6}  {'split':<22} source"]
         for span, run in zip(spans, runs, strict=True):
             mark = "" if run.verified or run.S is None else " (not verified)"
             lines.append(f"{span:<{width}}  {run.count:>6}  {run.split:<22} {run.source}{mark}")

@@ -19,6 +19,8 @@ PLATFORMS = ("cuda", "gpu")
 UNGATED = "cuda-ungated:"
 #: The kernel that runs everything, everywhere.
 PORTABLE = "portable"
+#: What the self-tests of kernels found so far in this process (cuda_gate.py): "" for no difference.
+verdicts: dict[str, str] = {}
 #: Operands of the warpgroup kernel start at multiples of this in its workspace.
 _ALIGNMENT = 128
 _WAYS_TO_BUILD = (
@@ -96,12 +98,15 @@ def why_not() -> str:
 
 
 def why_not_kernel(kernel: CudaKernel) -> str:
-    """Why ``kernel`` cannot run on some GPU of this process; empty if it can on all."""
+    """Why ``kernel`` cannot run on some GPU of this process; empty if nothing is known against it.
+
+    Its self-test counts once it has run.
+    """
     if why_not():
         return why_not()
     unfit = [gpu for gpu in gpus() if not kernel.runs_on(gpu.capability)]
     if not unfit:
-        return ""
+        return verdicts.get(kernel.name, "")
     only = "" if kernel.exact_capability else " or later"
     needed = f"{kernel.capability // 10}.{kernel.capability % 10}{only}"
     return f"it needs compute capability {needed}, and {unfit[0]} is here"

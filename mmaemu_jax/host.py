@@ -220,7 +220,8 @@ def gemm(
     scales = [_scale("scale_a", scale_a, leading), _scale("scale_b", scale_b, leading)]
     if scale_result is not None:
         scales.append(_scale("scale_result", scale_result, leading))
-    operands = [np.asarray(x, order="C") for x in (a, b, *scales, *([] if c is None else [c]))]
+    given = (a, b, *scales, *([] if c is None else [c]))
+    operands = [np.require(x, requirements=("C_CONTIGUOUS", "ALIGNED")) for x in given]
     try:
         batch = np.broadcast_shapes(*(x.shape[:leading] for x in operands))
     except ValueError as error:

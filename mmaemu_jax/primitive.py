@@ -1,8 +1,9 @@
 """The one primitive, ``mmaemu_scaled_mm``: abstract evaluation, lowering, batching, refusal of AD.
 
 Only this module, and partition.py below it, touch JAX's internals (jax.extend, jax.interpreters,
-jax.ffi), but for jaxprs, which transforms/ reads. The primitive computes a whole FP8 GEMM, scales
-and output dtype included:
+jax.ffi), but for jaxprs, which transforms/ reads, and the names of the handlers, which
+registration.py tells XLA. The primitive computes a whole FP8 GEMM, scales and output dtype
+included:
 
     operands  a (*L, M, K), b (*L, N, K) or (*L, K, N), scale_a (*L), scale_b (*L),
               [scale_result (*L)], [c (*L, M, N)]
@@ -341,12 +342,6 @@ _LOWERINGS = {
 
 def _register() -> None:
     request_devices(scaled_mm_p)
-    for name, capsule in _native.registrations().items():
-        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
-    extension = cuda.extension()
-    if not isinstance(extension, str):
-        for name, capsule in extension.registrations().items():
-            jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
     # Not cacheable: a cached lowering sees function arguments instead of the caller's operations,
     # so _untransposed would never find a transpose.
     mlir.register_lowering(scaled_mm_p, _lower, cacheable=False)

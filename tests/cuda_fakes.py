@@ -1,5 +1,6 @@
 """A CUDA extension that is not there: kernels and GPUs as data, for what Python decides on them."""
 
+import functools
 import types
 
 import pytest
@@ -20,11 +21,14 @@ RTX_4060 = cuda.Gpu("NVIDIA GeForce RTX 4060", 89, 24)
 
 def install(monkeypatch: pytest.MonkeyPatch, *gpus: cuda.Gpu) -> None:
     """Makes the package see the extension and these GPUs; verdicts are forgotten."""
-    module = types.SimpleNamespace(kernels=lambda: KERNELS, registrations=dict)
+    module = types.SimpleNamespace(
+        kernels=lambda: KERNELS, registrations=dict, ARCHITECTURES="none, a fake"
+    )
     monkeypatch.setattr(cuda, "extension", lambda: module)
     monkeypatch.setattr(cuda, "gpus", lambda: gpus)
-    # Another cache, so that no verdict of a fake outlives its test.
-    monkeypatch.setattr(cuda_gate, "verdict", cuda_gate.verdict.__wrapped__)
+    # Other memories, so that no verdict of a fake outlives its test.
+    monkeypatch.setattr(cuda, "verdicts", {})
+    monkeypatch.setattr(cuda_gate, "verdict", functools.cache(cuda_gate.verdict.__wrapped__))
 
 
 def remove(monkeypatch: pytest.MonkeyPatch, reason: str = "this build has no CUDA kernels") -> None:

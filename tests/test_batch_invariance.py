@@ -58,6 +58,23 @@ def test_an_explicit_split_is_invariant_and_an_empty_sweep_too():
     assert "Batch-invariant" in str(mj.batch_invariance(24, 8200, **GEMM, M=[]))
 
 
+def test_the_plot_shows_every_run(tmp_path):
+    report = mj.batch_invariance(1024, 16384, M=range(16, 300, 16), **GEMM, profile="ada")
+    figure = report.plot(tmp_path / "sweep.svg")
+    (ax,) = figure.axes
+    marked = {
+        (x, y)
+        for line in ax.lines
+        for x, y in zip(*(v.tolist() for v in line.get_data()), strict=True)
+    }
+    known = [run for run in report.splits if run.S is not None]
+    assert len(known) > 3
+    assert marked == {(m, run.S) for run in known for m in (run.first, run.last)}
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend == ["pairwise", "serial", "unknown", "not split"]
+    assert (tmp_path / "sweep.svg").read_text().startswith("<?xml")
+
+
 def test_rows_of_one_run_have_equal_bits():
     rng = np.random.default_rng(0)
     a, b = (rng.integers(0, 120, (n, 8192), np.uint8) for n in (48, 16))

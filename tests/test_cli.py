@@ -1,5 +1,6 @@
 """``python -m mmaemu_jax``: exit codes, output for people and for programs."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -149,6 +150,15 @@ def test_explain_sweeps_m(capsys):
     assert "M = 9: not in the sweep" in capsys.readouterr().out
 
 
+def test_explain_draws_a_sweep(capsys, tmp_path):
+    sweep = ["explain", "2048", "8192", "--sweep-m", "1:64"]
+    assert cli.main([*sweep, "--plot", str(tmp_path / "sweep.png")]) == 0
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        cli.main(["explain", "16", "2048", "8192", "--plot", str(tmp_path / "no.png")])
+    assert "--plot draws a sweep" in capsys.readouterr().err
+
+
 # selftest
 
 
@@ -162,7 +172,9 @@ def test_selftest(capsys):
 
 def test_selftest_as_json(capsys, monkeypatch):
     report = SelfTestReport((BackendResult("cpu:x", 3, ("differs",)), BackendResult("y", 3)))
-    monkeypatch.setattr(sys.modules["mmaemu_jax.selftest"], "selftest", lambda *_, **__: report)
+    monkeypatch.setattr(
+        importlib.import_module("mmaemu_jax.selftest"), "selftest", lambda *_, **__: report
+    )
     assert cli.main(["selftest", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["ok"]

@@ -242,5 +242,11 @@ def test_command(path, tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "NVIDIA H100 PCIe (sm_90, 114 SMs), cuBLASLt 12.8.3.14" in out
     assert "table heur_h100pcie_lt12.8.3.14" in out
+    profile = mj.read_profile(tmp_path / "out" / "profile.json")
+    assert (profile.gpu, profile.maturity) == (mj.get_profile("hopper").gpu, "experimental")
+    setting = {"a_dtype": "e4m3", "b_dtype": "e5m2", "out_dtype": "f32", "use_fast_accum": False}
+    assert mj.resolve_splitk(16, 32, 64, **setting, profile=profile).source == "table"
+    assert cli.main(["record", str(tmp_path / "out"), "--replay"]) == 1, "its bits are made up"
+    assert "outputs differ" in capsys.readouterr().out
     assert cli.main(["record", str(tmp_path), "--driver", str(tmp_path / "none")]) == 2
     assert "driver cannot be loaded" in capsys.readouterr().err

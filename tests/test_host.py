@@ -75,6 +75,17 @@ def test_batches_and_layouts():
         assert_bitwise_equal(mj.host.gemm(rows, b.T, scales[index], b_layout="kn", **options), one)
 
 
+def test_unaligned_arrays():
+    """Views of a file at any offset, as numpy makes them."""
+    a, b = (x[:, :32] for x in pair("randn"))
+    c = np.arange(M * N, dtype=np.float32).reshape(M, N)
+    model = mj.get_preset("ada").model
+    shifted = np.frombuffer(b"0" + c.tobytes(), np.uint8)[1:].view(np.float32).reshape(M, N)
+    assert not shifted.flags.aligned
+    desired = mj.host.gemm(a, b, c=c, model=model)
+    assert_bitwise_equal(mj.host.gemm(a, b, c=shifted, model=model), desired)
+
+
 def test_threads_do_not_change_bits():
     a, b = operands("dominant_exponent", E4M3, E4M3, 130, 130, 600, 1)
     a, b = a.view(E4M3.dtype), b.view(E4M3.dtype)
@@ -121,7 +132,8 @@ def test_no_jax_backend_is_started():
     code = """
 import numpy as np, mmaemu_jax as mj
 from jax._src import xla_bridge
-a = np.ones((16, 64), np.float32).astype(mj.formats.E4M3.dtype)
+from ml_dtypes import float8_e4m3fn
+a = np.ones((16, 64), np.float32).astype(float8_e4m3fn)
 mj.host.accumulate(a, a, use_fast_accum=False, splitk=1)
 mj.host.scaled_mm(a, a.T, 1.0, 2.0, out_dtype="bf16", splitk=1)
 mj.host.dot(a, a, np.ones(16, np.float32))

@@ -55,8 +55,8 @@ def test_lazy_names_are_those_that_type_checkers_see():
     tree = ast.parse((ROOT / "mmaemu_jax" / "__init__.py").read_text())
     checked = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {(node.module, alias.name) for node in checked.body for alias in node.names}
-    modules = {("mmaemu_jax", name) for name in mj._LAZY_MODULES}
-    assert seen == modules | {(f"mmaemu_jax.{home}", name) for name, home in mj._HOME.items()}
+    modules = {("mmaemu_jax", name) for name in mj._public_modules}
+    assert seen == modules | {(f"mmaemu_jax.{home}", name) for name, home in mj._home_of.items()}
 
 
 def test_a_name_that_does_not_exist():

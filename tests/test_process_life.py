@@ -1,4 +1,4 @@
-"""Long-lived and crowded processes: leaks, many threads, signals, spawned workers, no memory.
+"""Long-lived and crowded processes: leaks, many threads, signals, workers of both kinds, no memory.
 
 Each program runs in a process of its own, because it measures or limits the whole process.
 """
@@ -10,6 +10,7 @@ from processes import run_python
 SETUP = """
 import json, os, resource, signal, threading, time
 import jax, numpy as np
+import mmaemu_jax as mj
 from gemms import finite_codes, gemm
 
 def rss():
@@ -23,6 +24,10 @@ def bits(x):
     return np.asarray(x).view(np.uint32)
 
 step = jax.jit(lambda a, b: gemm(a, b, backend="cpu"))
+MODEL = mj.get_preset("hopper").model
+
+def on_host(a, b, **options):
+    return bits(mj.host.gemm(a, b, model=MODEL, **options))
 """
 
 
@@ -31,22 +36,30 @@ def report(program: str, **environment: str) -> dict:
 
 
 def test_memory_stays_level_over_many_calls():
+    """10^5 calls; csrc/tests/test_handler_memory.cc counts the blocks of as many, one by one."""
     found = report("""
-a, b = map(jax.numpy.asarray, operands(48, 80, 160))
-expected = bits(step(a, b))
+small, large = (operands(16, 16, 32), operands(48, 80, 160))
+programs = [
+    (step, tuple(map(jax.numpy.asarray, small)), 90_000),
+    (step, tuple(map(jax.numpy.asarray, large)), 4_000),
+    (on_host, large, 6_000),
+]
+expected = [bits(program(*case)) for program, case, _ in programs]
 
-def calls(count):
-    for _ in range(count):
-        result = step(a, b)
-    result.block_until_ready()
+def calls(parts):
+    for program, case, count in programs:
+        for _ in range(count // parts):
+            result = program(*case)
+        jax.block_until_ready(result)
     return rss()
 
-first = calls(5_000)
-last = calls(30_000)
-print(json.dumps({"growth": last - first, "equal": bool((bits(step(a, b)) == expected).all())}))
+first = calls(20)
+last = calls(1)
+equal = [(bits(p(*case)) == y).all() for (p, case, _), y in zip(programs, expected, strict=True)]
+print(json.dumps({"growth": last - first, "equal": bool(all(equal))}))
 """)
     assert found["equal"]
-    # A leak of one output tile (48 x 80 x 4 bytes) per call would be 440 MiB.
+    # A leak of one output tile per call would be 250 MiB.
     assert found["growth"] < 16 << 20
 
 
@@ -58,12 +71,14 @@ expected = [bits(step(*case)) for case in cases]
 differing, calls = [], []
 start = threading.Barrier(12)
 
+
 def work(thread):
     start.wait()
     for i in range(40):
         at = (thread + i) % len(cases)
         calls.append(at)
-        if not (bits(step(*cases[at])) == expected[at]).all():
+        result = on_host(*cases[at], threads=2) if i % 4 == 3 else bits(step(*cases[at]))
+        if not (result == expected[at]).all():
             differing.append((thread, i))
 
 threads = [threading.Thread(target=work, args=(i,)) for i in range(12)]
@@ -133,6 +148,57 @@ print(json.dumps({"error": error, "equal": bool(equal)}))
 """)
     assert "RESOURCE_EXHAUSTED" in found["error"]
     assert found["equal"]
+
+
+def test_no_memory_in_the_host_entry():
+    """With ever more address space: MemoryError, at last from the kernels, and then the bits."""
+    found = report("""
+a, b = operands(1024, 1024, 48)
+expected = on_host(a, b)
+pages = int(open("/proc/self/statm").read().split()[0])
+errors, equal = [], []
+for room in range(0, 64 << 20, 1 << 20):
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + room
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    try:
+        equal.append(bool((on_host(a, b, threads=3) == expected).all()))
+    except MemoryError as e:
+        errors.append(str(e))
+print(json.dumps({"errors": errors, "equal": equal}))
+""")
+    assert "std::bad_alloc" in found["errors"]
+    assert found["equal"]
+    assert all(found["equal"])
+
+
+def test_forked_processes_compute_alike():
+    """mmaemu_jax.host in children of a process whose other threads, XLA's too, are at work."""
+    found = report("""
+import warnings
+warnings.simplefilter("ignore")  # JAX, and Python from 3.12 on, warn of every fork
+a, b = operands(300, 260, 96)
+expected = bits(step(a, b))
+stop = threading.Event()
+
+def work():
+    while not stop.is_set():
+        on_host(a, b, threads=2)
+        step(a, b).block_until_ready()
+
+threads = [threading.Thread(target=work) for _ in range(3)]
+for t in threads: t.start()
+statuses = []
+for _ in range(6):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)  # a deadlock ends by a signal
+        os._exit(0 if (on_host(a, b, threads=2) == expected).all() else 1)
+    statuses.append(os.waitpid(pid, 0)[1])
+stop.set()
+for t in threads: t.join()
+print(json.dumps({"statuses": statuses, "equal": bool((bits(step(a, b)) == expected).all())}))
+""")
+    assert found == {"statuses": [0] * 6, "equal": True}
 
 
 def test_spawned_processes_compute_alike():

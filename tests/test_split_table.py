@@ -195,6 +195,27 @@ def test_changed_files_are_refused(tmp_path, suffix):
     assert read_table(tmp_path, RTX4060).table_id == RTX4060
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("manifest.json", b"", "manifest.json does not list the digests"),
+        ("manifest.json", b"\xff{", "manifest.json does not list the digests"),
+        ("manifest.json", b"[1]", "manifest.json does not list the digests"),
+        ("manifest.json", f'{{"{H100}": {{"json": 1}}}}'.encode(), "manifest.json does not list"),
+        ("manifest.json", None, r"manifest.json cannot be read \(.*No such file"),
+        (f"{H100}.npz", None, rf"{H100}.npz cannot be read \(.*No such file"),
+    ],
+)
+def test_missing_files_and_manifests_of_another_form(tmp_path, name, data, text):
+    for file in split_table._FOLDER.iterdir():
+        shutil.copyfile(file, tmp_path / file.name)
+    (tmp_path / name).unlink()
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(MmaemuError, match=rf"^load_table: {text}.*Ways out: reinstall"):
+        read_table(tmp_path, H100)
+
+
 def test_tables_cannot_be_changed():
     table = load_table(H100)
     with pytest.raises(ValueError, match="read-only"):

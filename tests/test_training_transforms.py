@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from training_cases import Case
 
@@ -84,6 +84,23 @@ def test_sharded_jit(plain, mesh, spec):
         for value, s in zip(operands, specs, strict=True)
     ]
     assert_bitwise_equal(jax.jit(functools.partial(run, recipe=DELAYED))(*placed), want)
+
+
+@pytest.mark.parametrize("spec", ["m", "n", "mn"])
+def test_explicit_mesh(plain, spec):
+    """Types that carry shardings: the results have jnp.dot's, and the same bits."""
+    operands, want = plain
+    explicit = jax.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    x, y = ("x" if "m" in spec else None), ("y" if "n" in spec else None)
+    specs = (P(x, None), P(None, y), P(x, y), P())
+    with jax.set_mesh(explicit):
+        placed = [
+            jax.device_put(value, NamedSharding(explicit, s))
+            for value, s in zip(operands, specs, strict=True)
+        ]
+        out, grads = jax.jit(functools.partial(run, recipe=DELAYED))(*placed)
+    assert out.sharding.spec == P(x, y)
+    assert_bitwise_equal((out, grads), want)
 
 
 def test_sharded_batch(mesh):

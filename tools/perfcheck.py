@@ -3,13 +3,15 @@
     make perfcheck
     python tools/perfcheck.py BUILD/csrc/tests/perf_kernels [--update]
 
-Two measures that other load on the machine disturbs little:
+Measures that other load on the machine disturbs little:
 
 * instructions of one small GEMM, counted by valgrind's callgrind. Exact and repeatable, but
   valgrind knows no AVX-512, so this covers the AVX2 kernel, and with it the text that all x86
   kernels share. Counts belong to one compiler; with another they are shown, not judged.
 * the rate of each kernel over that of the AVX2 kernel, in one run, in thread time. They belong to
   one kind of processor; on another they are shown, not judged.
+* the thread time of importing the package after jax, the least of a few processes; judged by
+  IMPORT_MS, without a baseline.
 
 Exit code 0: no measure is worse than the baseline by more than its tolerance; 1: one is, or nothing
 could be judged; 2: usage. ``--update`` writes the baseline instead.
@@ -31,6 +33,8 @@ BLOCKS = ("16", "32")  # products per block: ada and hopper
 #: A count may grow, and a ratio shrink, by this much.
 COUNT_TOLERANCE = 0.02
 RATIO_TOLERANCE = 0.08
+#: Importing the package may take this long, beyond jax's own import.
+IMPORT_MS = 50
 
 
 def main() -> int:
@@ -50,7 +54,8 @@ def main() -> int:
         BASELINE.write_text(json.dumps(measured, indent=2) + "\n")
         print(f"wrote {BASELINE}")
         return 0
-    return judge(measured, json.loads(BASELINE.read_text()))
+    slow_import = judge_import()
+    return judge(measured, json.loads(BASELINE.read_text())) or slow_import
 
 
 def judge(measured: dict, baseline: dict) -> int:
@@ -77,6 +82,20 @@ def judge(measured: dict, baseline: dict) -> int:
     if judged == 0:
         print("nothing could be judged here; --update records a baseline of this machine")
     return int(worse > 0 or judged == 0)
+
+
+def judge_import() -> int:
+    """Prints how long an import takes; the exit code."""
+    program = """
+import time, jax
+start = time.thread_time()
+import mmaemu_jax
+print(time.thread_time() - start)
+"""
+    times = [float(run([sys.executable, "-c", program]).stdout) for _ in range(5)]
+    least = min(times) * 1e3
+    print(f"import  {least:.1f} ms {'WORSE' if least > IMPORT_MS else ''}".rstrip())
+    return int(least > IMPORT_MS)
 
 
 def count_instructions(program: pathlib.Path) -> dict[str, int]:

@@ -1,5 +1,9 @@
 #include "cpu/dispatch.h"
 
+#if defined(MMAEMU_X86_TARGETS)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <initializer_list>
 
@@ -9,6 +13,17 @@
 namespace mmaemu::cpu {
 namespace {
 
+#if defined(MMAEMU_X86_TARGETS)
+// Not every Clang's __builtin_cpu_supports knows this name.
+bool has_f16c() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 // __builtin_cpu_supports takes literals alone.
 std::vector<CpuFeature> detect_features() {
   std::vector<CpuFeature> list;
@@ -16,7 +31,7 @@ std::vector<CpuFeature> detect_features() {
 #define MMAEMU_FEATURE(name) list.push_back({name, __builtin_cpu_supports(name) != 0})
   MMAEMU_FEATURE("avx2");
   MMAEMU_FEATURE("fma");
-  MMAEMU_FEATURE("f16c");
+  list.push_back({"f16c", has_f16c()});
   MMAEMU_FEATURE("avx512f");
   MMAEMU_FEATURE("avx512bw");
   MMAEMU_FEATURE("avx512dq");

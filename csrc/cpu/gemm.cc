@@ -36,7 +36,7 @@ TileGrid make_grid(const GemmProblem& p, const TileShape& shape, int64_t threads
   for (;;) {
     grid.row_tiles = ceil_div(p.m, grid.rows);
     grid.column_tiles = ceil_div(p.n, grid.columns);
-    if (threads <= 1 || grid.tasks() >= threads * kTilesPerWorker) return grid;
+    if (threads <= 1 || grid.tasks() / kTilesPerWorker >= threads) return grid;
     // Columns first: B is packed once per row tile, so narrow tiles cost less than short ones.
     if (grid.columns > shape.column_step) {
       grid.columns = round_up(grid.columns / 2, shape.column_step);

@@ -320,19 +320,44 @@ cudaError_t launch_tiles(const Gemm& g, const Operand& a, const Operand& b, int6
                               : run(mmaemu_wgmma_gemm<kColumns, kSums, false, false>);
 }
 
+Operand operand_a(const Gemm& g, int64_t batch) {
+  return {g.a + g.offset(g.a_strides, batch), g.m, g.k, 1};
+}
+Operand operand_b(const Gemm& g, int64_t batch) {
+  return {g.b + g.offset(g.b_strides, batch), g.n, g.b_stride_n, g.b_stride_k};
+}
+
 // Operands that the copy engine cannot read are copied to the workspace, laid out as cuda.py says.
+struct PackedOperands {
+  int64_t bytes_a;
+  uint8_t* start;
+  bool has_room;
+};
+
+PackedOperands packed_operands(const Gemm& g, const Workspace& w) {
+  const int64_t packed_line = round_up(g.k, 16);
+  const int64_t bytes_a = round_up(g.m * packed_line, 128);
+  const int64_t skipped = (128 - reinterpret_cast<uintptr_t>(w.data) % 128) % 128;
+  const int64_t bytes = skipped + bytes_a + round_up(g.n * packed_line, 128);
+  return {bytes_a, w.data + skipped, w.data != nullptr && bytes <= w.size};
+}
+
+bool readable_by_copy_engine(const Gemm& g) {
+  for (int64_t batch = 0; batch < g.batches; ++batch) {
+    if (!readable_by_copy_engine(operand_a(g, batch))) return false;
+    if (!readable_by_copy_engine(operand_b(g, batch))) return false;
+  }
+  return true;
+}
+
 cudaError_t launch_batch(const Gemm& g, const Workspace& w, int64_t batch, cudaStream_t stream) {
-  Operand a{g.a + g.offset(g.a_strides, batch), g.m, g.k, 1};
-  Operand b{g.b + g.offset(g.b_strides, batch), g.n, g.b_stride_n, g.b_stride_k};
+  Operand a = operand_a(g, batch);
+  Operand b = operand_b(g, batch);
   if (!readable_by_copy_engine(a) || !readable_by_copy_engine(b)) {
-    const int64_t packed_line = round_up(g.k, 16);
-    const int64_t bytes_a = round_up(g.m * packed_line, 128);
-    uint8_t* start = w.data + (128 - reinterpret_cast<uintptr_t>(w.data) % 128) % 128;
-    const int64_t bytes = start - w.data + bytes_a + round_up(g.n * packed_line, 128);
-    if (w.data == nullptr || bytes > w.size) return cudaErrorMemoryAllocation;
-    cudaError_t error = pack(a, g.k, start, stream);
+    const PackedOperands packed = packed_operands(g, w);
+    cudaError_t error = pack(a, g.k, packed.start, stream);
     if (error != cudaSuccess) return error;
-    error = pack(b, g.k, start + bytes_a, stream);
+    error = pack(b, g.k, packed.start + packed.bytes_a, stream);
     if (error != cudaSuccess) return error;
   }
   switch (sums_of(g.plan)) {
@@ -359,7 +384,12 @@ bool runs_wgmma(const Gemm& g) {
          tiles < limit;
 }
 
+// XLA may hand over a slice of a buffer as it lies, at any address, where the shape alone asks for
+// no workspace (cuda.py).
 cudaError_t launch_wgmma(const Gemm& g, const Workspace& workspace, cudaStream_t stream) {
+  if (!readable_by_copy_engine(g) && !packed_operands(g, workspace).has_room) {
+    return launch_ieee(g, workspace, stream);
+  }
   for (int64_t batch = 0; batch < g.batches; ++batch) {
     const cudaError_t error = launch_batch(g, workspace, batch, stream);
     if (error != cudaSuccess) return error;

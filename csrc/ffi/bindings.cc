@@ -7,6 +7,7 @@
 
 #include <array>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -125,6 +126,7 @@ void host_gemm(nb::list operands, WritableBits out, const std::string& out_dtype
         {views[0], views[1], views[2], views[3], {views.begin() + 4, views.end()}, result.view()},
         attrs);
   }
+  if (error.errc() == ffi::ErrorCode::kResourceExhausted) throw std::bad_alloc();  // MemoryError
   if (error.failure()) throw std::invalid_argument(error.message());
 }
 

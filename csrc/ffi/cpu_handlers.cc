@@ -2,8 +2,6 @@
 
 #include "ffi/cpu_handlers.h"
 
-#include <string_view>
-
 #include "ffi/attrs.h"
 #include "ffi/cpu_call.h"
 #include "ffi/pool.h"
@@ -37,7 +35,7 @@ XLA_FFI_Error* gemm_handler(XLA_FFI_CallFrame* call_frame) {
                                           .Attrs<GemmAttributes>()
                                           .To(gemm)
                                           .release();
-  return kHandler->Call(call_frame);
+  return call_handler(*kHandler, call_frame);
 }
 
 }  // namespace mmaemu::ffi_glue

@@ -95,7 +95,7 @@ XLA_FFI_Error* cuda_gemm_handler(XLA_FFI_CallFrame* call_frame) {
                                           .Attrs<GemmAttributes>()
                                           .To(gemm, {ffi::Traits::kCmdBufferCompatible})
                                           .release();
-  return kHandler->Call(call_frame);
+  return call_handler(*kHandler, call_frame);
 }
 
 }  // namespace mmaemu::ffi_glue

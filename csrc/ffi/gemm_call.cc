@@ -1,5 +1,6 @@
 #include "ffi/gemm_call.h"
 
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,22 @@ std::string text(ffi::Span<const int64_t> dims) {
   return s + ")";
 }
 
+// Whether 64-bit arithmetic counts the buffer's bytes; no buffer of XLA's is as large as kMaxBytes.
+bool is_addressable(ffi::AnyBuffer buffer, int64_t width) {
+  int64_t limit = kMaxBytes / width;
+  for (const int64_t dim : buffer.dimensions()) {
+    if (dim < 0 || dim > limit) return false;
+    if (dim != 0) limit /= dim;
+  }
+  return true;
+}
+
+ffi::Error check_size(const char* name, ffi::AnyBuffer buffer, const FloatFormat& format) {
+  if (is_addressable(buffer, format.bits() / 8)) return ffi::Error::Success();
+  return invalid(std::string(name) + " has shape " + text(buffer.dimensions()) +
+                 ", which no memory holds");
+}
+
 // Strides over the leading dimensions `batch` of an operand whose matrix has `matrix` elements;
 // nothing if its leading dimensions are not 1 or the output's.
 std::optional<cpu::BatchStrides> batch_strides(ffi::Span<const int64_t> dims,
@@ -56,6 +73,7 @@ ffi::Error check_operand(const char* name, ffi::AnyBuffer buffer, ffi::DataType 
                          cpu::BatchStrides& strides) {
   const ffi::Span<const int64_t> dims = buffer.dimensions();
   if (buffer.element_type() != type) return invalid(std::string(name) + " has a wrong dtype");
+  if (ffi::Error e = check_size(name, buffer, *format_of(type)); e.failure()) return e;
   bool ok = dims.size() == batch.size() + trailing.size();
   int64_t matrix = 1;
   for (size_t i = 0; ok && i < trailing.size(); ++i) {
@@ -104,6 +122,7 @@ ffi::Error check_shapes(ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::AnyBuffer out,
     return invalid("a has shape " + text(a.dimensions()) + " and the output " + text(dims) +
                    "; both need the same number of dimensions, two or more");
   }
+  if (ffi::Error e = check_size("the output", out, p.fmt_out); e.failure()) return e;
   const size_t leading = dims.size() - 2;
   p.batch.assign(dims.begin(), dims.begin() + leading);
   p.m = dims[leading];
@@ -151,6 +170,17 @@ ffi::Error take_optional_operands(const std::vector<ffi::AnyBuffer>& rest,
 
 ffi::Error invalid(const std::string& what) {
   return ffi::Error::InvalidArgument("mmaemu_jax: " + what);
+}
+
+XLA_FFI_Error* call_handler(const ffi::Ffi& handler, XLA_FFI_CallFrame* call_frame) {
+  try {
+    return handler.Call(call_frame);
+  } catch (const std::bad_alloc&) {
+    XLA_FFI_Error_Create_Args args{XLA_FFI_Error_Create_Args_STRUCT_SIZE, nullptr,
+                                   "mmaemu_jax: out of memory",
+                                   XLA_FFI_Error_Code_RESOURCE_EXHAUSTED};
+    return call_frame->api->XLA_FFI_Error_Create(&args);
+  }
 }
 
 ffi::Error take_rest(ffi::RemainingArgs remaining, std::vector<ffi::AnyBuffer>& rest) {

@@ -4,6 +4,7 @@
 // has_c. Every leading dimension of an operand is 1 or the output's.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,8 +32,16 @@ struct GemmOperands {
   xla::ffi::AnyBuffer out;
 };
 
+// Larger operands are refused, as are negative dimensions: what is computed from sizes then stays
+// far inside 64 bits. Dimensions of zero are left out of the count, as numpy does.
+inline constexpr int64_t kMaxBytes = int64_t{1} << 60;
+
 // INVALID_ARGUMENT with the package's prefix.
 xla::ffi::Error invalid(const std::string& what);
+
+// Calls the handler. An allocation that fails while it decodes the frame is RESOURCE_EXHAUSTED,
+// because nothing may be thrown at XLA.
+XLA_FFI_Error* call_handler(const xla::ffi::Ffi& handler, XLA_FFI_CallFrame* call_frame);
 
 // The buffers behind the fixed operands, or why one is none.
 xla::ffi::Error take_rest(xla::ffi::RemainingArgs remaining,

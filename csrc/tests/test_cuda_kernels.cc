@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +19,7 @@
 #include "tests/operand_families.h"
 #include "tests/plans.h"
 #include "tests/random.h"
+#include "tests/sparse_memory.h"
 #include "tests/workload.h"
 
 namespace mmaemu::testing {
@@ -162,6 +164,37 @@ void check_initial_accumulators(Coverage& coverage) {
   }
 }
 
+// XLA passes a slice of a buffer as it lies: operands at any address, and no workspace for that.
+void check_unaligned_operands() {
+  Random random(10);
+  cpu::SerialPool serial;
+  for (const InstructionModel& model : {kEarly16, kEarly32}) {
+    for (const int offset : {1, 4, 8}) {
+      GemmCase gemm;
+      gemm.model = model;
+      gemm.set_shape(7, 135, 64);
+      fill_operands(gemm, random, Family::kFiniteCodes);
+      const std::vector<uint8_t> expected = run_on(gemm, cpu::portable_target(), serial, 0x00);
+      std::vector<uint8_t> a(gemm.a.size() + 16), b(gemm.b.size() + 16);
+      std::copy(gemm.a.begin(), gemm.a.end(), a.begin() + offset);
+      std::copy(gemm.b.begin(), gemm.b.end(), b.begin() + offset);
+      for (const cuda::Kernel& kernel : cuda::kernels()) {
+        const auto run = [&](uint8_t* out) {
+          cuda::Gemm g = *cuda::make_gemm(gemm.problem(out));
+          g.a = a.data() + offset;
+          g.b = b.data() + offset;
+          if (kernel.runs(g)) {
+            MMAEMU_CHECK(kernel.launch(g, {nullptr, 0}, nullptr) == cudaSuccess, kernel.name);
+          } else {
+            std::copy(expected.begin(), expected.end(), out);
+          }
+        };
+        check_equal(kernel.name, gemm, expected, guarded_output(gemm, kernel.name, 0xFF, run));
+      }
+    }
+  }
+}
+
 // Every kernel that is built says what it runs, and the choice follows.
 void check_choice() {
   GemmCase gemm;
@@ -210,6 +243,40 @@ void check_batch_rank() {
   MMAEMU_CHECK(!cuda::make_gemm(gemm.problem(nullptr)).has_value());
 }
 
+// Batch elements further apart than 32 bits count.
+void check_far_batches() {
+  Random random(9);
+  cpu::SerialPool serial;
+  constexpr int64_t kStride = (int64_t{1} << 32) + 16;
+  GemmCase gemm;
+  gemm.batch = gemm.batch_a = gemm.batch_b = {2};
+  gemm.scale_a.assign(2, 0x3F800000u);
+  gemm.scale_b.assign(2, 0x3F800000u);
+  gemm.set_shape(5, 7, 48);
+  fill_operands(gemm, random, Family::kFiniteCodes);
+  const SparseMemory a(2 * kStride), b(2 * kStride);
+  if (a.data() == nullptr || b.data() == nullptr) {
+    std::printf("skipped: no address space for batches 2^32 apart\n");
+    return;
+  }
+  for (int64_t i = 0; i < 2; ++i) {
+    std::memcpy(a.data() + i * kStride, gemm.a.data() + i * 5 * 48, 5 * 48);
+    std::memcpy(b.data() + i * kStride, gemm.b.data() + i * 7 * 48, 7 * 48);
+  }
+  const std::vector<uint32_t> expected = run_fp32(gemm, cpu::portable_target(), serial);
+  for (const cuda::Kernel& kernel : cuda::kernels()) {
+    std::vector<uint32_t> actual(expected.size());
+    cpu::GemmProblem problem = gemm.problem(actual.data());
+    problem.a = a.data();
+    problem.b = b.data();
+    problem.a_strides = problem.b_strides = {kStride};
+    const cuda::Gemm g = *cuda::make_gemm(problem);
+    if (!kernel.runs(g)) continue;
+    const bool ok = kernel.launch(g, {}, nullptr) == cudaSuccess;
+    MMAEMU_CHECK(ok && actual == expected, kernel.name);
+  }
+}
+
 }  // namespace
 }  // namespace mmaemu::testing
 
@@ -221,6 +288,8 @@ int main() {
   check_matrix(coverage);
   if (!kFewerCases) check_long_chains(coverage);
   check_initial_accumulators(coverage);
+  check_far_batches();
+  check_unaligned_operands();
   for (const mmaemu::cuda::Kernel& kernel : mmaemu::cuda::kernels()) {
     MMAEMU_CHECK(coverage.kernels.count(kernel.name) == 1, kernel.name);
   }

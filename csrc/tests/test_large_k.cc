@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "cpu/dispatch.h"
@@ -164,6 +165,45 @@ void check_far_batches() {
   }
 }
 
+// Where a target that computes nothing was asked to write.
+struct Written {
+  const uint8_t* out = nullptr;
+  int64_t row_bytes = 0;
+  int64_t rows = 0;
+  int64_t misplaced = 0;
+};
+Written written;
+
+constexpr cpu::KernelTarget kRecorder{
+    "recorder",
+    {1024, 4096, 1},
+    [](const cpu::TileProblem&) { return true; },
+    []() -> std::unique_ptr<cpu::TileScratch> { return nullptr; },
+    [](const cpu::TileProblem&, cpu::TileScratch*) {},
+    [](const Epilogue&, const uint32_t*, int64_t count, void* out) {
+      const bool whole = count * 4 == written.row_bytes;
+      const bool placed = out == written.out + written.rows * written.row_bytes;
+      written.misplaced += !whole || !placed;
+      ++written.rows;
+    }};
+
+// An output of more than 2^33 elements: every row is written where it belongs.
+void check_far_outputs() {
+  cpu::SerialPool serial;
+  GemmCase gemm;
+  gemm.set_shape((int64_t{1} << 22) + 3, (int64_t{1} << 11) + 1, 1);
+  const SparseMemory out(gemm.m * gemm.n * 4);
+  if (out.data() == nullptr) {
+    std::printf("skipped: no address space for 2^33 outputs\n");
+    return;
+  }
+  gemm.a.assign(static_cast<size_t>(gemm.m), 0);
+  gemm.b.assign(static_cast<size_t>(gemm.n), 0);
+  written = {out.data(), gemm.n * 4, 0, 0};
+  cpu::run_gemm(gemm.problem(out.data()), kRecorder, serial);
+  MMAEMU_CHECK(written.rows == gemm.m && written.misplaced == 0, written.rows, written.misplaced);
+}
+
 }  // namespace
 }  // namespace mmaemu::testing
 
@@ -175,5 +215,6 @@ int main() {
   check_deep(kEarly16, {128, 3, 64, true, true}, kFormatPairs[1], Family::kDominated, false);
   check_far_strides();
   check_far_batches();
+  check_far_outputs();
   return finish();
 }

@@ -1,7 +1,6 @@
 // Accumulation plans (R10 to R13): who owns which k, where chains restart, in which order partials
 // are added.
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -11,30 +10,12 @@
 #include "tests/bits.h"
 #include "tests/check.h"
 #include "tests/models.h"
-#include "tests/naive.h"
+#include "tests/naive_gemm.h"
 #include "tests/random.h"
 #include "tests/workload.h"
 
 namespace mmaemu::testing {
 namespace {
-
-// The split that owns k, from the words of R12 and R13.
-int64_t owner_of(const AccumulationPlan& plan, int64_t k, int64_t index) {
-  if (plan.splits == 1) return 0;
-  const int64_t tile = index / plan.tile_k;
-  if (plan.interleaved) return tile % plan.splits;
-  const int64_t tiles = (k + plan.tile_k - 1) / plan.tile_k;
-  return tile / ((tiles + plan.splits - 1) / plan.splits);
-}
-
-// The k of every split in increasing order.
-std::vector<std::vector<int64_t>> owned_by_splits(const AccumulationPlan& plan, int64_t k) {
-  std::vector<std::vector<int64_t>> owned(static_cast<size_t>(plan.splits));
-  for (int64_t index = 0; index < k; ++index) {
-    owned[static_cast<size_t>(owner_of(plan, k, index))].push_back(index);
-  }
-  return owned;
-}
 
 // A split's elements are its own k in order, then padding alone.
 void check_ranges(const AccumulationPlan& plan, int64_t k) {
@@ -85,10 +66,7 @@ void check_large_ranges() {
   }
 }
 
-uint32_t sum(uint32_t x, uint32_t y) {
-  const volatile float result = float_of(x) + float_of(y);
-  return bits_of(result);
-}
+constexpr auto& sum = naive_add;
 
 // R12 "pairwise", every S written out.
 uint32_t pairwise(int64_t splits, const std::array<uint32_t, 9>& p) {
@@ -131,17 +109,13 @@ void check_combination() {
       const uint32_t in_series = combine_splits({0, splits, 64, true, false}, partial);
       MMAEMU_CHECK(in_pairs == pairwise(splits, p), splits, in_pairs, pairwise(splits, p));
       MMAEMU_CHECK(in_series == serial(splits, p), splits, in_series, serial(splits, p));
+      const std::vector<uint32_t> partials(p.begin(), p.begin() + splits);
+      MMAEMU_CHECK(in_pairs == naive_combine({0, splits, 64, true, true}, partials), splits);
       different += in_pairs != in_series;
     }
   }
   MMAEMU_CHECK(different > 1000, different);  // the orders can be told apart at all
 }
-
-struct Operands {
-  FormatPair formats;
-  std::vector<uint8_t> a;
-  std::vector<uint8_t> b;
-};
 
 Operands random_operands(Random& random, int64_t k) {
   Operands operands{random.pick(kFormatPairs), {}, {}};
@@ -156,44 +130,10 @@ Operands random_operands(Random& random, int64_t k) {
   return operands;
 }
 
-// A chain over the elements [begin, end) of a list of k.
-uint32_t naive_chain(const InstructionModel& model, const Operands& operands,
-                     const std::vector<int64_t>& own, size_t begin, size_t end) {
-  uint32_t c = 0;
-  for (size_t p = begin; p < end;) {
-    std::vector<NaiveProduct> products;
-    for (; p < end && products.size() < static_cast<size_t>(model.nfma); ++p) {
-      const auto k = static_cast<size_t>(own[p]);
-      products.push_back(
-          naive_product(operands.formats.a, operands.a[k], operands.formats.b, operands.b[k]));
-    }
-    c = naive_block_step(model, c, products);
-  }
-  return c;
-}
-
-uint32_t naive_split(const InstructionModel& model, const AccumulationPlan& plan,
-                     const Operands& operands, const std::vector<int64_t>& own) {
-  if (plan.chunk_k == 0) return naive_chain(model, operands, own, 0, own.size());
-  const auto chunk = static_cast<size_t>(plan.chunk_k);
-  uint32_t total = 0;
-  for (size_t p = 0; p < own.size(); p += chunk) {
-    const size_t end = std::min(p + chunk, own.size());
-    total = sum(total, naive_chain(model, operands, own, p, end));
-  }
-  return total;
-}
-
 void check_accumulate(Random& random, const InstructionModel& model, const AccumulationPlan& plan,
                       int64_t k) {
   const Operands operands = random_operands(random, k);
-  std::array<uint32_t, 9> partials{};
-  const std::vector<std::vector<int64_t>> owned = owned_by_splits(plan, k);
-  for (size_t s = 0; s < owned.size(); ++s) {
-    partials[s] = naive_split(model, plan, operands, owned[s]);
-  }
-  const uint32_t expected = plan.pairwise && plan.splits > 1 ? pairwise(plan.splits, partials)
-                                                             : serial(plan.splits, partials);
+  const uint32_t expected = naive_accumulate(model, plan, 0, operands);
   const uint32_t actual = accumulate(model, plan, 0, k, [&](int64_t index) {
     const auto at = static_cast<size_t>(index);
     return multiply_exact(operands.formats.a, decode(operands.formats.a, operands.a[at]),

@@ -6,7 +6,7 @@ import pathlib
 import sys
 from typing import Any
 
-from mmaemu_jax.commands.parsing import shape
+from mmaemu_jax.commands import parsing
 
 _OUTPUTS = ("f32", "bf16", "f16", "e4m3", "e5m2")
 
@@ -32,8 +32,6 @@ examples:
 
 def add(commands) -> None:
     """Adds the command to the subparsers."""
-    from mmaemu_jax.platforms import list_profiles
-
     parser = commands.add_parser(
         "bench",
         help="speed against XLA's float32 dot, memory, call overhead; traces",
@@ -44,7 +42,7 @@ def add(commands) -> None:
     many: Any = {"action": "append", "default": []}
     parser.add_argument("--shape", type=_shape, metavar="MxNxK", **many)
     parser.add_argument("--formats", type=_formats, metavar="AxB", help="e4m3xe5m2, ...", **many)
-    parser.add_argument("--profile", choices=list_profiles(), metavar="NAME", **many)
+    parser.add_argument("--profile", type=parsing.profile, metavar="NAME", **many)
     parser.add_argument(
         "--mode", metavar="MODE", help="fast, slow, or with a split: fast,4", **many
     )
@@ -139,7 +137,7 @@ def _bits_equal(row: dict[str, Any]) -> bool:
 
 
 def _shape(text: str) -> tuple[int, int, int]:
-    m, n, k = shape(text)
+    m, n, k = parsing.shape(text)
     if min(m, n, k) < 1:
         raise argparse.ArgumentTypeError(f"dimensions must be positive, got {text!r}")
     return m, n, k

@@ -2,6 +2,9 @@
 
 import argparse
 import json
+import pathlib
+
+from mmaemu_jax.commands import parsing
 
 _FORMATS = ("e4m3", "e5m2")
 
@@ -24,7 +27,6 @@ examples:
 def add(commands) -> None:
     """Adds the command to the subparsers."""
     from mmaemu_jax.backends import backends_status
-    from mmaemu_jax.platforms import list_profiles
 
     parser = commands.add_parser(
         "explain",
@@ -43,7 +45,7 @@ def add(commands) -> None:
         help="output dtype: f32, bf16 (default here; the call's is input's), f16, e4m3, e5m2",
     )
     parser.add_argument("--fast", action="store_true", help="fast accumulation (else slow)")
-    parser.add_argument("--profile", choices=list_profiles(), help="whose bits", metavar="NAME")
+    parser.add_argument("--profile", type=parsing.profile, help="whose bits", metavar="NAME")
     parser.add_argument(
         "--splitk",
         type=_split,
@@ -54,6 +56,9 @@ def add(commands) -> None:
     names = ["auto", *(s.name for s in backends_status())]
     parser.add_argument("--backend", choices=names, default="auto", metavar="NAME")
     parser.add_argument("--sweep-m", type=_sweep, metavar="FIRST:LAST[:STEP]", help="both included")
+    parser.add_argument(
+        "--plot", type=pathlib.Path, metavar="FILE", help="draw the sweep (needs matplotlib)"
+    )
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.set_defaults(run=run, usage_error=parser.error)
 
@@ -62,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
     if args.sweep_m is not None:
         return _run_sweep(args)
+    if args.plot is not None:
+        args.usage_error("--plot draws a sweep: --sweep-m FIRST:LAST")
     if len(args.dims) != 3:
         args.usage_error("M, N and K are needed (N and K with --sweep-m)")
     import jax
@@ -106,6 +113,8 @@ def _run_sweep(args: argparse.Namespace) -> int:
         profile=args.profile,
         splitk=args.splitk,
     )
+    if args.plot is not None:
+        report.plot(args.plot)
     if args.json:
         print(json.dumps(report.to_dict(), indent=1))
         return 0

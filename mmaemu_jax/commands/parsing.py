@@ -10,3 +10,15 @@ def shape(text: str) -> tuple[int, int, int]:
     except ValueError:
         raise argparse.ArgumentTypeError(f"not MxNxK: {text!r}") from None
     return m, n, k
+
+
+def profile(text: str) -> str:
+    """The name of a shipped profile, or the path of a profile file."""
+    from mmaemu_jax.errors import MmaemuError
+    from mmaemu_jax.platforms import get_profile
+
+    try:
+        get_profile(text)
+    except (MmaemuError, OSError, TypeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text

@@ -1,9 +1,11 @@
 """Platforms: profiles (whose bits) and how their split-K decisions are found."""
 
 from mmaemu_jax.platforms.profile import Profile as Profile
-from mmaemu_jax.platforms.profile import get_profile as get_profile
-from mmaemu_jax.platforms.profile import list_profiles as list_profiles
-from mmaemu_jax.platforms.profile import profile_argument as profile_argument
+from mmaemu_jax.platforms.profile_file import read_profile as read_profile
+from mmaemu_jax.platforms.profile_file import write_profile as write_profile
+from mmaemu_jax.platforms.shipped_profiles import get_profile as get_profile
+from mmaemu_jax.platforms.shipped_profiles import list_profiles as list_profiles
+from mmaemu_jax.platforms.shipped_profiles import profile_argument as profile_argument
 from mmaemu_jax.platforms.split_decision import SplitDecision as SplitDecision
 from mmaemu_jax.platforms.split_decision import SplitQuery as SplitQuery
 from mmaemu_jax.platforms.split_request import SplitArgument as SplitArgument

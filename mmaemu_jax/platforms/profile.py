@@ -7,19 +7,15 @@ and how well each of these is known.
 import dataclasses
 import typing
 
-from mmaemu_jax import config
-from mmaemu_jax.accumulate import CONTIGUOUS_128, INTERLEAVED_64, SplitRule
+from mmaemu_jax.accumulate import SplitRule
 from mmaemu_jax.arguments import is_one_of, type_name, unknown_option
 from mmaemu_jax.epilogue import OUTPUT_DTYPES
 from mmaemu_jax.formats import FORMATS
 from mmaemu_jax.instruction import Evidence, Preset, get_preset, preset_argument
-from mmaemu_jax.platforms.split_table import list_tables
+from mmaemu_jax.platforms.split_table import is_table, list_tables
 
 #: (format of input, format of mat2, output dtype), by name.
 Rejection = tuple[str, str, str]
-
-_E4M3_TO_E5M2: tuple[Rejection, ...] = (("e4m3", "e4m3", "float8_e5m2"),)
-_MIB = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +33,8 @@ class Profile:
         rejects: calls the library refuses: (format of input, format of mat2, output dtype).
         evidence: for the unsplit GEMM: "replayed", "inherited" or "experimental" (it warns).
         split_evidence: the same for S > 1.
-        table_id: the recorded table of its split-K decisions (a shipped one), or None.
+        table_id: the recorded table of its split-K decisions, or None: the name of a shipped one,
+            or FOLDER/NAME of one that ``python -m mmaemu_jax record`` wrote.
         pad_key_to: the caller pads M, N and K to multiples of this before the library sees them.
         provenance: where all of this comes from.
 
@@ -114,8 +111,8 @@ def _check_workspace(value) -> None:
 
 def _check_table(value) -> None:
     _check_type("table_id", value, str | None)
-    if value is not None and value not in list_tables():
-        way_out = "leave table_id out and pass the split"
+    if value is not None and not is_table(value):
+        way_out = "pass FOLDER/NAME of a recorded table, or leave table_id out and pass the split"
         raise unknown_option("Profile", "table_id", value, list_tables(), way_out)
 
 
@@ -137,110 +134,3 @@ def _check_rejects(rejects) -> None:
             )
         for value, allowed in zip(entry, (formats, formats, outputs), strict=True):
             _check_one_of("a name in rejects", value, allowed)
-
-
-HOPPER = Profile(
-    "hopper",
-    "hopper",
-    CONTIGUOUS_128,
-    gpu="NVIDIA H100 PCIe (sm_90, 114 SMs)",
-    library="cuBLASLt 12.8.3.14",
-    caller="torch 2.7.1 torch._scaled_mm",
-    workspace_bytes=_MIB,
-    rejects=_E4M3_TO_E5M2,
-    evidence="inherited",
-    split_evidence="inherited",
-    table_id="heur_h100pcie_lt12.8.3.14",
-    provenance="mmaemu 0.1.0's replay of live H100 PCIe calls, agreed with on h100_oracle",
-)
-ADA = Profile(
-    "ada",
-    "ada",
-    INTERLEAVED_64,
-    gpu="NVIDIA GeForce RTX 4060 (sm_89, 24 SMs)",
-    library="cuBLASLt 12.8.3.14",
-    caller="torch 2.7.1 torch._scaled_mm",
-    workspace_bytes=_MIB,
-    rejects=_E4M3_TO_E5M2,
-    evidence="replayed",
-    split_evidence="replayed",
-    table_id="heur_rtx4060_lt12.8.3.14",
-    provenance="RTX 4060 recordings rtx4060_gemm, rtx4060_epilogue and rtx4060_call",
-)
-
-
-def _variant(base: Profile, suffix: str, **changes) -> Profile:
-    return dataclasses.replace(base, name=f"{base.name}-{suffix}", **changes)
-
-
-_TE_2_3 = {"caller": "Transformer Engine 2.3", "split_evidence": "experimental"}
-_SHIPPED = (
-    HOPPER,
-    _variant(HOPPER, "te", workspace_bytes=32 * _MIB, **_TE_2_3),
-    _variant(HOPPER, "ws0", workspace_bytes=0),
-    _variant(
-        HOPPER,
-        "xla",
-        caller="XLA's cuBLASLt call, autotuning off",
-        workspace_bytes=32 * _MIB,
-        evidence="experimental",
-        split_evidence="experimental",
-        provenance="the arithmetic and table of profile hopper; the table was recorded with "
-        "torch's descriptor, no call of XLA was",
-        pad_key_to=16,
-    ),
-    ADA,
-    _variant(ADA, "te", workspace_bytes=4 * _MIB, **_TE_2_3),
-    _variant(ADA, "ws0", workspace_bytes=0),
-    Profile(
-        "hopper-experimental",
-        "hopper",
-        CONTIGUOUS_128,
-        rejects=_E4M3_TO_E5M2,
-        gpu="another Hopper GPU or cuBLASLt version",
-        caller="torch._scaled_mm",
-        provenance="the arithmetic of profile hopper, where nothing was recorded",
-    ),
-    Profile(
-        "b200-mma-sync-experimental",
-        "b200_mma_sync",
-        gpu="NVIDIA B200, mma.sync only",
-        caller="mma.sync kernels",
-        provenance="instruction level only; no model of the B200's cuBLAS",
-    ),
-)
-_PROFILES = {p.name: p for p in _SHIPPED}
-
-
-def list_profiles() -> tuple[str, ...]:
-    """Names of the shipped profiles."""
-    return tuple(_PROFILES)
-
-
-def get_profile(profile: str | Profile | None = None) -> Profile:
-    """The profile of that name, the default one for None, or the given :class:`Profile` itself.
-
-    The default is "hopper", or what ``MMAEMU_JAX_PROFILE`` named when the package was imported.
-
-    Raises:
-        TypeError: ``profile`` is neither a name, a Profile nor None.
-        ValueError: no profile of that name; the message lists those there are.
-    """
-    return profile_argument("get_profile", profile)
-
-
-def profile_argument(function: str, profile: str | Profile | None) -> Profile:
-    """:func:`get_profile` for ``function``, which the errors name."""
-    if isinstance(profile, Profile):
-        return profile
-    if profile is not None and not isinstance(profile, str):
-        raise TypeError(
-            f"{function}: profile must be a name, a mmaemu_jax.Profile or None, "
-            f"got {type_name(profile)}."
-        )
-    name = config.DEFAULT_PROFILE if profile is None else profile
-    if name not in _PROFILES:
-        where = "profile" if profile is not None else "profile of MMAEMU_JAX_PROFILE"
-        way_out = "pass a mmaemu_jax.Profile of your own"
-        raise unknown_option(function, where, name, _PROFILES, way_out)
-    return _PROFILES[name]

@@ -26,7 +26,8 @@ from mmaemu_jax.errors import (
 )
 from mmaemu_jax.notices import Notice, issue
 from mmaemu_jax.platforms.live_query import live_step
-from mmaemu_jax.platforms.profile import Profile, profile_argument
+from mmaemu_jax.platforms.profile import Profile
+from mmaemu_jax.platforms.shipped_profiles import profile_argument
 from mmaemu_jax.platforms.split_decision import SplitDecision, SplitQuery
 from mmaemu_jax.platforms.split_request import (
     SplitArgument,

@@ -11,6 +11,7 @@ import hashlib
 import importlib.resources
 import io
 import json
+import pathlib
 from collections.abc import Mapping
 from importlib.resources.abc import Traversable
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from mmaemu_jax.platforms.envelope import (
 )
 from mmaemu_jax.platforms.split_setting import Setting, SettingFacts
 
+_KINDS = ("json", "npz")
 _FOLDER = importlib.resources.files("mmaemu_jax.platforms") / "tables"
 
 
@@ -147,15 +149,26 @@ def list_tables() -> tuple[str, ...]:
     return tuple(_manifest(_FOLDER))
 
 
+def is_table(table_id: str) -> bool:
+    """Whether ``table_id`` is a shipped table's name or the FOLDER/NAME of a recorded one."""
+    path = pathlib.Path(table_id)
+    return table_id in list_tables() or (
+        path.name != table_id and path.with_name(f"{path.name}.json").is_file()
+    )
+
+
 @functools.cache
 def load_table(table_id: str) -> SplitTable:
-    """The shipped table of that name, read and checked on the first call.
+    """The shipped table of that name, or a recorded one by its path FOLDER/NAME.
+
+    It is read and checked on the first call, and kept.
 
     Raises:
         ValueError: no table of that name; the message lists those there are.
-        MmaemuError: a file is not the one that this version was built with.
+        MmaemuError: a file is missing or not the one that its manifest names.
     """
-    return read_table(_FOLDER, table_id)
+    path = pathlib.Path(table_id)
+    return read_table(_FOLDER if path.name == table_id else path.parent, path.name)
 
 
 def read_table(folder: Traversable, table_id: str) -> SplitTable:
@@ -173,21 +186,41 @@ def read_table(folder: Traversable, table_id: str) -> SplitTable:
 
 
 def _manifest(folder: Traversable) -> dict[str, dict[str, str]]:
-    return json.loads((folder / "manifest.json").read_text())
+    """The sha256 of both files of every table."""
+    data = _bytes(folder, "manifest.json")
+    try:
+        manifest = json.loads(data)
+        if all(isinstance(entry[kind], str) for entry in manifest.values() for kind in _KINDS):
+            return manifest
+    except (ValueError, AttributeError, TypeError, KeyError):  # no JSON, or of another form
+        pass
+    raise _damaged("manifest.json does not list the digests of the tables")
 
 
 def _checked_bytes(folder: Traversable, name: str, expected: str) -> bytes:
-    data = (folder / name).read_bytes()
+    data = _bytes(folder, name)
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
-        raise MmaemuError(
-            message(
-                f"load_table: {name} is not the file that this version was built with: its "
-                f"sha256 is {found}, not {expected}.",
-                ["reinstall mmaemu_jax", "pass the split explicitly, which reads no table"],
-            )
+        raise _damaged(
+            f"{name} is not the file that manifest.json beside it names: its sha256 is {found}, "
+            f"not {expected}"
         )
     return data
+
+
+def _bytes(folder: Traversable, name: str) -> bytes:
+    try:
+        return (folder / name).read_bytes()
+    except OSError as error:
+        raise _damaged(f"{name} cannot be read ({error})") from error
+
+
+def _damaged(what: str) -> MmaemuError:
+    ways_out = [
+        "reinstall mmaemu_jax, or record the table again",
+        "pass the split explicitly, which reads no table",
+    ]
+    return MmaemuError(message(f"load_table: {what}.", ways_out))
 
 
 def _table(facts: dict, arrays: dict[str, np.ndarray]) -> SplitTable:

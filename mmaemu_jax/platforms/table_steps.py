@@ -62,9 +62,10 @@ def unverified_combination(query: SplitQuery, decision: SplitDecision) -> str | 
 
 def without_scale_result(query: SplitQuery, decision: SplitDecision) -> str | None:
     """Why a scale_result may change a decision that a table gave; None where it cannot."""
-    if not query.to_scaled_fp8 or decision.table_id is None:
+    table_id = query.profile.table_id
+    if not query.to_scaled_fp8 or decision.table_id is None or table_id is None:
         return None
-    if load_table(decision.table_id).scale_result_recorded:
+    if load_table(table_id).scale_result_recorded:
         return None
     return f"table {decision.table_id} was recorded without scale_result for FP8 outputs"
 

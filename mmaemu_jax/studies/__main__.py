@@ -7,8 +7,8 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from mmaemu_jax.commands import parsing
 from mmaemu_jax.errors import MmaemuError
-from mmaemu_jax.platforms import list_profiles
 from mmaemu_jax.studies import DISTRIBUTIONS, error_by_k, plot_error_by_k, retained_bits
 
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="mmaemu_jax.studies",
         description="Error by K of fast, slow and float32 accumulation, and the bits each keeps.",
     )
-    parser.add_argument("--profile", choices=list_profiles(), metavar="NAME", help="whose (hopper)")
+    parser.add_argument("--profile", type=parsing.profile, metavar="NAME", help="whose (hopper)")
     parser.add_argument(
         "--distribution", action="append", choices=tuple(DISTRIBUTIONS), help="normal, non-negative"
     )

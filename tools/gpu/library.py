@@ -1,29 +1,82 @@
-"""What do this GPU's cuBLASLt and torch return, and which arithmetic explains it?"""
+"""What does this GPU's cuBLASLt return, and which arithmetic explains it?"""
 
 import collections
 import dataclasses
-import importlib.util
+import functools
 import itertools
 import pathlib
-import subprocess
 import tempfile
-import time
+from collections.abc import Iterator
 
 import jax
-import ml_dtypes
 import numpy as np
-from gpu_check import ROOT, Outcome, Run
 
 import mmaemu_jax as mj
+from gpu.bits import gpus, trusted_kernels
+from gpu.section import Outcome, Section
 from mmaemu_jax import cuda_record
 from mmaemu_jax.cuda_cublaslt import Algorithm, CublasLt, GemmCall, Refusal, scheme_of
-from mmaemu_jax.cuda_driver import CudaDriver
+from mmaemu_jax.epilogue import OUTPUT_DTYPES
 from mmaemu_jax.formats import format_named
 from mmaemu_jax.testing.cases import families, operands
 
-SHAPES = ((64, 128, 256), (128, 64, 1040), (32, 256, 4096), (16, 48, 16384))
-DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
-COUNT = 64
+#: Calls of each kind, and in a dry run.
+COUNT, DRY_COUNT = 64, 2
+DTYPES = {dtype.name: dtype for dtype in OUTPUT_DTYPES}
+SCALES = (np.float32(0.1), np.float32(1.7), np.float32(0.3))
+#: Of the workspace, as XLA and newer versions of torch give it on Hopper.
+WORKSPACE = 32 << 20
+WIDE = ("float32", "bfloat16", "float16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Calls that tell one thing apart.
+
+    Attributes:
+        shapes, outputs, fast: what is called, in turn.
+        addend: "bias" or "c": what the epilogue adds.
+    """
+
+    shapes: tuple[tuple[int, int, int], ...]
+    outputs: tuple[str, ...]
+    fast: tuple[bool, ...] = (True, False)
+    addend: str = ""
+
+
+_SHAPES = ((64, 128, 256), (128, 64, 1040), (32, 256, 4096))
+KINDS = {
+    # Two blocks of the model: the second one's instruction starts from the first one's result.
+    "instruction with c": Kind(((16, 64, 64), (32, 16, 64)), ("float32",), (True,)),
+    "slow accumulation": Kind(_SHAPES, ("float32",), (False,)),
+    "epilogue": Kind(_SHAPES[:2], tuple(DTYPES)),
+    "split-K": Kind(((16, 48, 16384), (64, 64, 8192), (32, 256, 28672)), WIDE),
+    "bias": Kind(_SHAPES[:2], ("bfloat16", "float32"), addend="bias"),
+    "beta": Kind(_SHAPES[:2], WIDE, addend="c"),
+}
+
+
+def calls(kind: Kind, workspace: int = WORKSPACE) -> Iterator[tuple[int, GemmCall]]:
+    """COUNT calls: shapes x formats x outputs x accumulation, in turn."""
+    every = itertools.product(kind.shapes, cuda_record.PAIRS, kind.outputs, kind.fast)
+    for seed, (shape, pair, out, fast) in enumerate(
+        itertools.islice(itertools.cycle(every), COUNT)
+    ):
+        yield seed, GemmCall(*shape, *pair, out, fast, workspace, out.startswith("float8"))
+
+
+def open_library(section: Section) -> CublasLt:
+    """This machine's cuBLASLt; in a dry run what stands for it."""
+    if not section.dry:
+        return CublasLt()
+    from gpu.stand_in import StandInCublasLt
+
+    return StandInCublasLt(pathlib.Path(tempfile.mkdtemp(dir=section.work)))
+
+
+def profile_of(library: CublasLt) -> str:
+    """The profile with the GPU's arithmetic; Hopper's for a GPU that no profile has."""
+    return "ada" if library.driver.capability == (8, 9) else "hopper"
 
 
 def split_argument(library: CublasLt, algorithm: Algorithm):
@@ -32,41 +85,19 @@ def split_argument(library: CublasLt, algorithm: Algorithm):
     return (algorithm.splitK, scheme) if algorithm.splitK > 1 and scheme else 1
 
 
-def open_library(run: Run) -> CublasLt:
-    """This machine's cuBLASLt; in a dry run the tests' stand-in."""
-    if not run.dry:
-        return CublasLt()
-    path = pathlib.Path(tempfile.mkdtemp()) / "libcublasLt.so.12.8.3.14"
-    source = ROOT / "tests" / "fake_cublaslt.c"
-    subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
-    return CublasLt(str(path), CudaDriver(str(path)))
-
-
-def profile_of(library: CublasLt) -> str:
-    """The profile with the GPU's arithmetic."""
-    return "ada" if library.driver.capability == (8, 9) else "hopper"
-
-
-def emulated(a, b, scales, call: GemmCall, profile: str, split, out_dtype) -> np.ndarray:
-    """scaled_mm on the CPU: the bits that the profile's arithmetic gives."""
+def emulated(call: GemmCall, a, b, scales, profile: str, split, backend: str = "") -> np.ndarray:
+    """The bits that the profile's arithmetic gives, by the CPU or by a CUDA kernel."""
     x, y = a.view(format_named(call.format_a).dtype), b.view(format_named(call.format_b).dtype)
-    with jax.default_device(jax.devices("cpu")[0]):
-        return np.asarray(
-            mj.scaled_mm(
-                x, y.T, *scales, out_dtype=out_dtype, use_fast_accum=call.use_fast_accum,
-                profile=profile, splitk=split,
-            )
-        )  # fmt: skip
-
-
-def calls(with_addend: bool):
-    """COUNT calls: shapes x formats x outputs x accumulation, in turn."""
-    outputs = ("bfloat16", "float32") if with_addend else tuple(DTYPES)
-    every = itertools.product(SHAPES, cuda_record.PAIRS, outputs, (True, False))
-    for seed, (shape, pair, out, fast) in enumerate(
-        itertools.islice(itertools.cycle(every), COUNT)
-    ):
-        yield seed, GemmCall(*shape, *pair, out, fast, 32 << 20)
+    scale_a, scale_b, scale_result = scales
+    options = {"out_dtype": DTYPES[call.out_dtype], "use_fast_accum": call.use_fast_accum,
+               "profile": profile, "splitk": split}  # fmt: skip
+    if call.has_scale_result:
+        options["scale_result"] = scale_result
+    if not backend:
+        return mj.host.scaled_mm(x, y.T, scale_a, scale_b, **options)
+    with jax.default_device(gpus()[0]):
+        program = functools.partial(mj.scaled_mm, backend=backend, **options)
+        return np.asarray(jax.jit(program)(x, y.T, scale_a, scale_b))
 
 
 def same_bits(x: np.ndarray, y: np.ndarray) -> bool:
@@ -74,119 +105,87 @@ def same_bits(x: np.ndarray, y: np.ndarray) -> bool:
     return x.tobytes() == y.tobytes()
 
 
-def hypotheses(y32: np.ndarray, addend: np.ndarray, dtype) -> dict[str, np.ndarray]:
-    """How an addend can enter: in fp32 before the output's rounding, or after it, rounded again."""
-    x = addend.astype(np.float32)
-    once = (y32 + x).astype(dtype)
-    twice = (y32.astype(dtype).astype(np.float32) + x).astype(dtype)
-    return {"fused": once, "two roundings": twice}
+def hypotheses(call: GemmCall, a, b, profile: str, split, addend) -> dict[str, np.ndarray]:
+    """How an addend can enter the epilogue: as one multiply-add (R17), or rounded before."""
+    x, y = a.view(format_named(call.format_a).dtype), b.view(format_named(call.format_b).dtype)
+    acc = mj.host.accumulate(
+        x, y, use_fast_accum=call.use_fast_accum, profile=profile, splitk=split,
+        out_dtype_for_split=DTYPES[call.out_dtype],
+    )  # fmt: skip
+    wide, alpha = addend.astype(np.longdouble), SCALES[0] * SCALES[1]
+    product, dtype = acc.astype(np.longdouble) * alpha, DTYPES[call.out_dtype]
+    with np.errstate(over="ignore", invalid="ignore"):
+        in_fp32 = product.astype(np.float32)
+        added = in_fp32.astype(dtype).astype(np.float32) + addend.astype(np.float32)
+        return {
+            "one multiply-add": (product + wide).astype(np.float32).astype(dtype),
+            "two roundings, fp32": (in_fp32 + addend.astype(np.float32)).astype(dtype),
+            "two roundings, output": added.astype(dtype),
+        }
 
 
-def compare(run: Run, budget: float) -> Outcome:
-    """Plain GEMMs, a fused bias and beta = 1 against the emulated accumulator."""
-    library, end = open_library(run), time.monotonic() + budget
+def tensor_core_kernel(section: Section) -> str:
+    """The native kernel of this GPU, or ""."""
+    usable = trusted_kernels(section)
+    return next((name for name in usable if name in ("cuda:wgmma", "cuda:mma_sync")), "")
+
+
+def compare(section: Section) -> Outcome:
+    """Every kind of call against the CPU, and against the native kernel where nothing is added."""
+    library, native = open_library(section), tensor_core_kernel(section)
     tally: collections.Counter = collections.Counter()
-    details = []
-    for kind in ("plain", "bias", "beta"):
-        for seed, call in calls(kind != "plain"):
-            if time.monotonic() > end or (run.dry and seed >= 3):
-                break
-            for verdict in one_call(library, kind, seed, call):
-                tally[f"{kind}: {verdict}"] += 1
-                if verdict == "unexplained":
-                    details.append(f"{kind} {call}")
+    section.note(gpu=str(library.driver), library=library.version, native=native)
+    # Kinds in turn, so that each has some calls where the time runs out.
+    turns = zip(*map(calls, KINDS.values()), strict=True)
+    every = ((name, *call) for turn in turns for name, call in zip(KINDS, turn, strict=True))
+    for name, seed, call in every:
+        if section.left < 0 or (section.dry and seed >= DRY_COUNT):
+            break
+        verdicts = one_call(library, KINDS[name], seed, call, native)
+        section.note(kind=name, seed=seed, call=str(call), verdicts=verdicts)
+        tally.update(f"{name}: {verdict}" for verdict in verdicts)
     text = f"{library.driver}, cuBLASLt {library.version}; {dict(sorted(tally.items()))}"
     library.close()
-    explained = not details and bool(tally)
-    return Outcome("", run.dry or explained, text, details=details)
+    explained = bool(tally) and not any("nothing explains" in key for key in tally)
+    return Outcome(explained, text)
 
 
-def one_call(library: CublasLt, kind: str, seed: int, call: GemmCall):
-    """Which hypotheses explain one GEMM of the library."""
-    names = families()
+def operands_of(kind: Kind, seed: int, call: GemmCall):
+    """Codes a and b, and what is added, [M, N]."""
+    names, dtype = families(), DTYPES[call.out_dtype]
     a, b = operands(names[seed % len(names)], call.format_a, call.format_b, call.M, call.N, call.K,
                     seed)  # fmt: skip
-    scales = (np.float32(0.1), np.float32(1.7))
-    dtype = np.dtype(DTYPES[call.out_dtype])
     random = np.random.default_rng(seed)
-    bias = random.normal(size=call.N).astype(ml_dtypes.bfloat16)
-    c = random.normal(size=(call.M, call.N)).astype(dtype)
+    # Of the size of typical outputs, whose low bits matter.
+    if kind.addend == "bias":
+        bias = (16 * random.normal(size=call.N)).astype(DTYPES["bfloat16"])
+        return a, b, np.broadcast_to(bias, (call.M, call.N))
+    return a, b, (16 * random.normal(size=(call.M, call.N))).astype(dtype)
+
+
+def one_call(library: CublasLt, kind: Kind, seed: int, call: GemmCall, native: str) -> list[str]:
+    """What explains one GEMM of the library."""
+    a, b, addend = operands_of(kind, seed, call)
     extra = {
-        "plain": {},
-        "bias": {"bias": bias.view(np.uint16)},
-        "beta": {"c": c.view(f"u{dtype.itemsize}")},
-    }[kind]
+        "": {},
+        "bias": {"bias": addend[0]},
+        "c": {"c": addend},
+    }[kind.addend]
+    extra = {name: x.view(f"u{x.dtype.itemsize}") for name, x in extra.items()}
+    scales = SCALES if call.has_scale_result else (*SCALES[:2], None)
     found = library.gemm(call, a, b, *scales, **extra)
     if isinstance(found, Refusal):
         return [f"refused {found.status}"]
     bits, algorithm = found
-    split = split_argument(library, algorithm)
-    profile = profile_of(library)
-    if kind == "plain":
-        expected = {"equal": emulated(a, b, scales, call, profile, split, dtype)}
-    else:
-        y32 = emulated(a, b, scales, call, profile, split, np.float32)
-        addend = np.broadcast_to(bias, y32.shape) if kind == "bias" else c
-        expected = hypotheses(y32, addend, dtype)
+    split, profile = split_argument(library, algorithm), profile_of(library)
+    try:
+        if kind.addend:
+            expected = hypotheses(call, a, b, profile, split, addend)
+        else:
+            expected = {"the CPU's bits": emulated(call, a, b, scales, profile, split)}
+            if native:
+                expected[native] = emulated(call, a, b, scales, profile, split, native)
+    except mj.errors.MmaemuError as error:
+        return [f"accepted; emulation: {type(error).__name__}"]
     fits = [name for name, y in expected.items() if same_bits(bits, y)]
-    return fits or ["unexplained"]
-
-
-def compare_torch(run: Run, budget: float) -> Outcome:
-    """torch._scaled_mm against the CPU, with the split that this cuBLASLt chooses."""
-    if importlib.util.find_spec("torch") is None:
-        return Outcome("", None, "torch is not installed")
-    import torch
-
-    if not torch.cuda.is_available():
-        return Outcome("", None, "torch sees no GPU")
-    library, end = open_library(run), time.monotonic() + budget
-    equal, wrong = 0, []
-    for seed, call in calls(False):
-        if time.monotonic() > end:
-            break
-        # torch's workspace is 1 MiB, on Hopper from version 2.8 on 32 MiB.
-        call = dataclasses.replace(call, workspace_bytes=1 << 20)
-        ok = one_torch_call(torch, library, seed, call)
-        equal += ok
-        if not ok:
-            wrong.append(str(call))
-    library.close()
-    text = f"torch {torch.__version__}: {equal} equal, {len(wrong)} differ"
-    return Outcome("", not wrong, text, details=wrong)
-
-
-def one_torch_call(torch, library: CublasLt, seed: int, call: GemmCall) -> bool:
-    """Whether torch's bits are the emulated ones."""
-    a, b = operands("uniform", call.format_a, call.format_b, call.M, call.N, call.K, seed)
-    kinds = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
-    x, y = (
-        torch.from_numpy(codes.copy()).cuda().view(kinds[fmt])
-        for codes, fmt in ((a, call.format_a), (b, call.format_b))
-    )
-    scales = (np.float32(0.1), np.float32(1.7))
-    on_gpu = [torch.tensor(float(s), device="cuda", dtype=torch.float32) for s in scales]
-    out = torch._scaled_mm(
-        x, y.t(), *on_gpu, out_dtype=getattr(torch, call.out_dtype),
-        use_fast_accum=call.use_fast_accum,
-    )  # fmt: skip
-    found = library.heuristic(call)
-    split = 1 if isinstance(found, Refusal) else split_argument(library, found)
-    desired = emulated(a, b, scales, call, profile_of(library), split, DTYPES[call.out_dtype])
-    return same_bits(out.view(torch.uint8).cpu().numpy(), desired.view(np.uint8))
-
-
-def record(run: Run, budget: float) -> Outcome:
-    """A recording of the device, for data files."""
-    library, folder = open_library(run), run.out / "recording"
-    allowed = cuda_record.Budget.of(0.7 * budget)
-    count = 4 if run.dry else None
-    shapes = [(16, 16, 64), (16, 32, 8192)] if run.dry else None
-    silent = lambda line: None  # noqa: E731
-    gemms = cuda_record.record_gemms(library, folder, allowed, count, say=silent)
-    table = cuda_record.record_decisions(library, folder, allowed, shapes, say=silent)
-    parts = len(list(folder.glob("decisions-*.npz")))
-    name = cuda_record.write_table(library, folder) if parts else "no table"
-    library.close()
-    left = "all done" if gemms and table else "goes on with python -m mmaemu_jax record"
-    return Outcome("", True, f"{folder}: {name}, {parts} parts; {left}")
+    return fits or [f"nothing explains S = {algorithm.splitK}"]
