@@ -100,11 +100,10 @@ JUNK = [
     "", "nope", "auto", "live", "table", "auto_or_unsplit", "hopper", "e5m2", "float32", "kn",
     "f4,f4", ",", "reference", "cuda", "cpu:scalar", "per_device", "error", b"ada", Ellipsis,
     object(), len, float, np.float32, np.dtype(E5M2), np.dtype(BF16), np.dtype("U3"),
-    np.dtype(">f4"), FNUZ, [], [1.0], ["e4m3", "e5m2"], [[1]], (), (1,), (1, "none"),
-    (2, "serial"), (3, "pairwise"),
-    (2, "contiguous"), (0, "serial"), (10**6, "serial"), ("serial", 2), (2, 3), (None, None),
-    (1, 2, 3), ("e4m3", "e5m2"), (("e4m3", "e4m3", "float32"),), {}, {"fprop": "gather"},
-    {"wgrad": None}, {1, 2}, slice(1), range(3), range(-3, 3),
+    np.dtype(">f4"), FNUZ, [], [1.0], ["e4m3", "e5m2"], [[1]], (), (1,), (1, "none"), (2, "serial"),
+    (3, "pairwise"), (2, "contiguous"), (0, "serial"), (10**6, "serial"), ("serial", 2), (2, 3),
+    (None, None), (1, 2, 3), ("e4m3", "e5m2"), (("e4m3", "e4m3", "float32"),), {},
+    {"fprop": "gather"}, {"wgrad": None}, {1, 2}, slice(1), range(3), range(-3, 3),
     mj.SplitK(3, "pairwise"), mj.SplitK(70, "contiguous"), mj.SplitK("2", "serial"),
     mj.Contraction("per_device", parts=3), mj.get_profile("hopper-te"), mj.get_preset("hopper"),
     mj.get_profile("b200-mma-sync-experimental"), mj.get_preset("b200_mma_sync").model,
@@ -120,6 +119,23 @@ JUNK = [
     (((1,), (1,)), ((), ())), (((0,), (0,)), ((), ())), (((1,), (0,)), ((0,), (1,))),
     (((5,), (0,)), ((), ())), jax.lax.Precision.HIGHEST,
 ]  # fmt: skip
+
+
+#: What errors of numpy, JAX or the compiled part were the answer to, which named no function.
+FOUND = {
+    "dot": {"fmt": {"fprop": "gather"}},
+    "gemm": {"b": zeros(5, 41)},
+    "resolve_splitk": {"out_dtype": ","},
+    "batch_invariance": {"M": 3},
+    "get_preset": {"name": "nope"},
+    "emulate": {"epilogue": f32(1, 2)},
+    "contracted": {"contraction": f32(1, 2)},
+    "fp8_dot_general": {"dimension_numbers": (((5,), (0,)), ((), ()))},
+    "Contraction": {"mode": f32(1, 0)},
+    "Profile": {"preset": 3},
+    "Preset": {"evidence": zeros(3)},
+    "accumulate": {"out_dtype_for_split": jnp.ones(3)},
+}
 
 
 @contextlib.contextmanager
@@ -153,6 +169,13 @@ def test_refusals(name, data):
         except REFUSALS as error:
             text = f"{error}"
     assert text.startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_refusals_that_were_found(name):
+    function, good = CALLS[name]
+    with nothing_computed(), pytest.raises(REFUSALS, match=f"^{name}: "):
+        function(**{**good, **FOUND[name]})
 
 
 @pytest.mark.parametrize("name", CALLS)

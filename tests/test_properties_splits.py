@@ -5,7 +5,7 @@ import functools
 import jax
 import pytest
 import strategies as draw
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from test_split_table import KEY, sample_rows
 
@@ -104,6 +104,8 @@ def test_a_mode_that_knows_more_contradicts_nothing(gemm):
 
 
 @given(gemms, st.lists(rows, max_size=12))
+@example(((1, 16, 16), options("e4m3", "e4m3", "float32", False), "hopper-ws0"), [1, 2])
+@example(((50, 2048, 8192), options("e4m3", "e4m3", "bfloat16", True), "hopper"), [1, 100])
 def test_runs_of_a_sweep_are_the_decisions(gemm, others):
     """Whatever the order of the sweep, and however often it has an M."""
     (m, n, k), formats, profile = gemm
