@@ -13,6 +13,7 @@ PYTHONS ?= python3.11 python3.13
 PROCESSORS ?= x86_64 aarch64
 TOOLCHAIN ?=
 FEWER_CASES ?= OFF
+HANDLER_TESTS ?= ON
 # What `make validation` replays by the reference. All of it, in many minutes: REFERENCE=reference
 REFERENCE ?= reference and (instructions or epilogue or argument_grid)
 # `make fuzz`: how long each target runs, and the compiler, which must have libFuzzer.
@@ -60,13 +61,17 @@ test:
 native:
 	$(CMAKE) -S . -B $(BUILD) -DMMAEMU_JAX_PYTHON=OFF -DMMAEMU_JAX_TESTS=ON -DMMAEMU_JAX_WERROR=ON \
 	  -DMMAEMU_JAX_SANITIZE=$(SANITIZE) -DMMAEMU_JAX_FEWER_CASES=$(FEWER_CASES) \
+	  -DMMAEMU_JAX_HANDLER_TESTS=$(HANDLER_TESTS) \
 	  $(if $(TOOLCHAIN),-DCMAKE_TOOLCHAIN_FILE=$(TOOLCHAIN))
 	$(CMAKE) --build $(BUILD) -j $(JOBS)
 	cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
 
+# The handlers' tests compile slowly here and are left out; `make sanitize ALL_CASES=1` has them, and
+# `make fuzz` runs the handlers under the same sanitizers.
 sanitize:
-	$(MAKE) native BUILD=$(BUILD)-sanitize CMAKE="$(CMAKE)" SANITIZE=ON
-	$(MAKE) native BUILD=$(BUILD)-thread CMAKE="$(CMAKE)" SANITIZE=thread
+	$(MAKE) native BUILD=$(BUILD)-sanitize CMAKE="$(CMAKE)" SANITIZE=ON \
+	  HANDLER_TESTS=$(if $(ALL_CASES),ON,OFF)
+	$(MAKE) native BUILD=$(BUILD)-thread CMAKE="$(CMAKE)" SANITIZE=thread HANDLER_TESTS=OFF
 
 # Inputs that reach new code are kept beside the build; a finding is there as crash-...
 fuzz:

@@ -7,7 +7,7 @@ import plan_fuzzing
 import pytest
 
 #: Inputs of each target.
-COUNTS = {"fuzz_files": 150, "fuzz_plans": 1500, "fuzz_explain": 150}
+COUNTS = {"fuzz_files": 80, "fuzz_plans": 1500, "fuzz_explain": 80}
 
 
 @pytest.mark.parametrize("target", plan_fuzzing.TARGETS, ids=lambda target: target.__name__)

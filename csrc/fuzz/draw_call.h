@@ -51,8 +51,8 @@ inline std::string draw_kernel(Input& input) {
 inline Attributes draw_attributes(Input& input) {
   const InstructionModel model = draw_valid_model(input, 64);
   const bool has_c = input.one_in(4);
-  const AccumulationPlan plan = has_c ? AccumulationPlan{} : draw_valid_plan(input);
-  const int64_t splits = has_c ? 1 : plan.splits;
+  constexpr AccumulationPlan kOneChain{0, 1, 0, false, false};  // what c needs
+  const AccumulationPlan plan = has_c && !input.one_in(4) ? kOneChain : draw_valid_plan(input);
   return {{"b_layout", std::string(input.flag() ? "kn" : "nk")},
           {"has_c", has_c},
           {"has_scale_result", input.flag()},
@@ -65,7 +65,7 @@ inline Attributes draw_attributes(Input& input) {
           {"plan", Attributes{{"chunk_k", plan.chunk_k},
                               {"interleaved", plan.interleaved},
                               {"pairwise", plan.pairwise},
-                              {"splits", splits},
+                              {"splits", plan.splits},
                               {"tile_k", plan.tile_k}}}};
 }
 

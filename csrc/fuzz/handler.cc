@@ -24,7 +24,7 @@
 #include "tests/fp_mode.h"
 #include "tests/operand_families.h"
 #include "tests/random.h"
-#include "xla/ffi/api/ffi.h"
+#include "xla/ffi/api/c_api.h"
 
 namespace mmaemu::fuzz {
 namespace {
@@ -48,11 +48,9 @@ const FencedMemory& region(size_t index) {
 
 // What a buffer occupies; nothing where it is larger than what is really there.
 std::optional<size_t> size_of(const BufferSpec& buffer) {
-  constexpr int64_t kWidest = 16;  // of a dtype that these headers do not know
-  const auto dtype = static_cast<xla::ffi::DataType>(buffer.dtype);
-  const bool known = buffer.dtype <= XLA_FFI_DataType_F8E8M0FNU;
-  const auto width = known ? static_cast<int64_t>(xla::ffi::ByteWidth(dtype)) : kWidest;
-  const auto bytes = addressable_bytes(buffer, std::max<int64_t>(width, 1));
+  constexpr int64_t kWidest = 16;  // of the dtypes that no operand of a right call has
+  const std::optional<FloatFormat> format = read_format(buffer.dtype);
+  const auto bytes = addressable_bytes(buffer, format ? format->bits() / 8 : kWidest);
   if (!bytes || *bytes > kCapacity) return std::nullopt;
   return static_cast<size_t>(*bytes);
 }

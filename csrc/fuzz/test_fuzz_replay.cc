@@ -85,7 +85,7 @@ void replay(const char* name, Target target, const std::string& corpora, int64_t
 int main(int argc, char** argv) {
   using namespace mmaemu::fuzz;
   if (argc < 2) return 2;
-  const int64_t count = argc > 2 ? std::atoll(argv[2]) : mmaemu::testing::cases(8000);
+  const int64_t count = argc > 2 ? std::atoll(argv[2]) : mmaemu::testing::cases(5000);
   replay("handler", fuzz_handler, argv[1], count);
   replay("plan", fuzz_plan, argv[1], count);
   replay("arithmetic", fuzz_arithmetic, argv[1], count);

@@ -133,7 +133,7 @@ void check_out_of_memory() {
 }
 
 void check_leaks() {
-  const int64_t calls = kFewerCases ? 10'000 : 100'000;
+  const int64_t calls = kFewerCases ? 2'000 : 100'000;
   std::vector<std::unique_ptr<OnesCall>> list;
   for (const std::string& kernel : kernels()) {
     list.push_back(std::make_unique<OnesCall>(3, 5, 40, kernel));
