@@ -117,3 +117,13 @@ def test_what_is_no_profile(text, error, match, tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent"):
         mj.get_profile(str(tmp_path / "absent.json"))
+
+
+@pytest.mark.parametrize("path", [None, 3, b"p.json"])
+def test_what_is_no_path(path):
+    with pytest.raises(TypeError, match=r"^read_profile: path must be a path, got"):
+        mj.read_profile(path)
+    with pytest.raises(TypeError, match=r"^write_profile: path must be a path, got"):
+        mj.write_profile(CUSTOM, path)
+    with pytest.raises(TypeError, match=r"^write_profile: profile must be a Profile, got"):
+        mj.write_profile("hopper", path)

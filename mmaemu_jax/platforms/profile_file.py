@@ -7,6 +7,7 @@ import pathlib
 from typing import Any
 
 from mmaemu_jax.accumulate import SplitRule
+from mmaemu_jax.arguments import type_name
 from mmaemu_jax.errors import MmaemuError, message
 from mmaemu_jax.instruction import Preset, get_preset, list_presets
 from mmaemu_jax.platforms.profile import Profile
@@ -28,9 +29,10 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
     Raises:
         OSError: the file cannot be read.
         MmaemuError: it is not a profile in JSON.
-        TypeError, ValueError: a field of the wrong type or value, as :class:`Profile` says it.
+        TypeError, ValueError: a field of the wrong type or value, as :class:`Profile` says it; a
+            ``path`` that is none.
     """
-    path = pathlib.Path(path)
+    path = _path("read_profile", path)
     try:
         fields = json.loads(path.read_text())
     except ValueError as e:
@@ -44,14 +46,35 @@ def write_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
     """Writes ``profile`` as JSON, for :func:`read_profile` and ``profile="PATH.json"``.
 
     The path of a recorded table is kept relative to the file's folder.
+
+    Raises:
+        TypeError: ``profile`` is no Profile, or ``path`` no path.
+        OSError: the file cannot be written.
     """
-    path = pathlib.Path(path)
+    if not isinstance(profile, Profile):
+        raise TypeError(
+            message(
+                f"write_profile: profile must be a Profile, got {type_name(profile)}.",
+                ["mmaemu_jax.get_profile gives one by name"],
+            )
+        )
+    path = _path("write_profile", path)
     fields = dataclasses.asdict(profile)
     if profile.arithmetic in map(get_preset, list_presets()):
         fields["preset"] = profile.arithmetic.name
     if profile.table_id is not None and profile.table_id not in list_tables():
         fields["table_id"] = os.path.relpath(profile.table_id, path.parent)
     path.write_text(json.dumps(fields, indent=1) + "\n")
+
+
+def _path(function: str, path: str | os.PathLike[str]) -> pathlib.Path:
+    if isinstance(path, str | os.PathLike):
+        return pathlib.Path(path)
+    raise TypeError(
+        message(
+            f"{function}: path must be a path, got {type_name(path)}.", ["pass a str or a Path"]
+        )
+    )
 
 
 def _decoded(path: pathlib.Path, fields: dict[str, Any]) -> dict[str, Any]:
