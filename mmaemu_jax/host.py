@@ -201,6 +201,7 @@ def gemm(
             Python types.
         ValueError: shapes that do not fit, an unknown option value.
         BackendUnavailableError: the backend is not a CPU kernel that runs here.
+        MemoryError: no memory for the result, or for the panels of a tile.
     """
     _check_kernel(backend)
     dtype = output_dtype_argument("gemm", "out_dtype", out_dtype)
