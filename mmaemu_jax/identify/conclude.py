@@ -99,7 +99,7 @@ def _identification(box, family, shapes, verdict, classes=(), witnesses=(), **fi
 def _levels(plan: Plan) -> tuple[int, str]:
     """Fewer levels first, residues last rather than first, c early rather than late."""
     levels = sum(not level.is_whole for level in plan.levels)
-    return 2 * levels + (plan.restart.residue == "first") + plan.late, repr(plan)
+    return 2 * levels + (plan.restart.residue == "first") + plan.late + plan.swapped, repr(plan)
 
 
 def _plainness(member: Member) -> tuple[int, str]:
@@ -135,7 +135,7 @@ def neighbours(member: Member, family: Family):
     plan = member.plan
     options = {"restart": [*RESTARTS], "split": _near_splits(plan.split)}
     if plan.block == 1:
-        options["lanes"] = [*LANES]
+        options |= {"lanes": [*LANES], "swapped": [not plan.swapped]}
     for name, values in options.items():
         for value in values:
             other = dataclasses.replace(plan, **{name: value})

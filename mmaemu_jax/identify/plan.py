@@ -115,6 +115,8 @@ class Plan:
         split: split-K (R12, R13).
         restart: new chains every ``tile`` elements, added serially from +0 (R11).
         lanes: chains side by side, as the lanes of a SIMD dot.
+        swapped: with block 1, a chain adds every second product before the one that stands in front
+            of it, as AVX-512's vdpbf16ps does.
     """
 
     block: int
@@ -122,15 +124,21 @@ class Plan:
     split: Parts = Parts()
     restart: Parts = Parts()
     lanes: Parts = Parts()
+    swapped: bool = False
 
     @property
     def levels(self) -> tuple[Parts, Parts, Parts]:
         return self.split, self.restart, self.lanes
 
+    def in_order(self, elements: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """A chain's elements, whose ascending indices in it are ``own``, as they are added."""
+        return elements[np.argsort(own ^ 1)] if self.swapped else elements
+
     def blocks_of(self, elements: np.ndarray, own: np.ndarray) -> list[np.ndarray]:
-        """A chain's elements, whose indices in it are ``own``, block by block."""
-        if not self.block:
-            return [elements]
+        """A chain's elements, whose ascending indices in it are ``own``, block by block."""
+        if self.block < 2:
+            elements = self.in_order(elements, own)
+            return [elements[i : i + 1] for i in range(len(elements))] if self.block else [elements]
         return np.split(elements, np.flatnonzero(np.diff(own // self.block)) + 1)
 
 
@@ -155,6 +163,7 @@ def absorbed(plans: Sequence[Plan], k: int, triples: np.ndarray) -> np.ndarray:
             reached = {plan.levels: _descend(plan.levels, k, triples)}
         decided, open_, own = reached[plan.levels]
         block = own // plan.block if plan.block else np.zeros_like(own)
+        block = block ^ 1 if plan.swapped else block
         inside = block[2] <= np.maximum(block[0], block[1])
         if plan.late:
             inside = np.where(block[0] == block[1], block[2] == block[0], inside)
