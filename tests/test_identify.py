@@ -22,7 +22,7 @@ from mmaemu_jax.identify import (
     profile_member,
 )
 from mmaemu_jax.identify.equivalence import canonical
-from mmaemu_jax.identify.probes import dense
+from mmaemu_jax.identify.full import dense
 from mmaemu_jax.testing import assert_bitwise_equal
 
 BUDGET = 12

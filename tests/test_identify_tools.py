@@ -33,12 +33,14 @@ from mmaemu_jax.identify import (
     profile_member,
     separate,
 )
+from mmaemu_jax.identify.absorbed import absorbed
 from mmaemu_jax.identify.conclude import neighbours
 from mmaemu_jax.identify.equivalence import canonical
 from mmaemu_jax.identify.evaluate import Operands, accumulators
 from mmaemu_jax.identify.output import Extras, output_bits
-from mmaemu_jax.identify.plan import absorbed, combination, fingerprint
-from mmaemu_jax.identify.probes import draw_triples, small_exponent, triple_matrices
+from mmaemu_jax.identify.parts import combination
+from mmaemu_jax.identify.plan import fingerprint
+from mmaemu_jax.identify.triples import draw_triples, small_exponent, triple_matrices
 from mmaemu_jax.testing import assert_bitwise_equal, families, operands
 
 F32 = np.dtype(np.float32)

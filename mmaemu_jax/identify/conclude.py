@@ -8,9 +8,10 @@ import numpy as np
 from mmaemu_jax.identify.calls import BlackBox, Call, Interface, Shape
 from mmaemu_jax.identify.check import compared, differs, member_bits, mismatches
 from mmaemu_jax.identify.equivalence import canonical, is_argued
-from mmaemu_jax.identify.family import BLOCKS, LANES, RESTARTS, WHOLE, Family
+from mmaemu_jax.identify.family import BLOCKS, LANES, RESTARTS, Family
 from mmaemu_jax.identify.member import Member
-from mmaemu_jax.identify.plan import Parts, Plan
+from mmaemu_jax.identify.parts import WHOLE, Parts
+from mmaemu_jax.identify.plan import Plan
 from mmaemu_jax.identify.report import EquivalenceClass, Identification, Witness
 from mmaemu_jax.identify.shrink import Counterexample, of_output, smallest
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from mmaemu_jax.identify.calls import Interface, Shape
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
-from mmaemu_jax.identify.plan import Plan, fingerprint
-from mmaemu_jax.identify.probes import Formats, chains_of, contrast
+from mmaemu_jax.identify.plan import Plan, chains_of, fingerprint
+from mmaemu_jax.identify.probes import Formats
+from mmaemu_jax.identify.triples import contrast
 
 _GRADUAL = {"subnormals": "gradual"}
 

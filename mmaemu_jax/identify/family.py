@@ -15,17 +15,20 @@ from mmaemu_jax.formats import format_of
 from mmaemu_jax.identify.calls import Interface
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
 from mmaemu_jax.identify.output import nan_bits
-from mmaemu_jax.identify.plan import Parts, Plan
-from mmaemu_jax.identify.probes import contrast
-
-WHOLE = Parts()
+from mmaemu_jax.identify.parts import WHOLE, Parts
+from mmaemu_jax.identify.plan import Plan
+from mmaemu_jax.identify.triples import contrast
 
 #: (products per block, late accumulator); 0 is a whole chain.
 BLOCKS = tuple((n, late) for n in (4, 8, 16, 32, 64, 0) for late in (False, True))
 
 RESTARTS = (
     WHOLE,
-    *(Parts(0, size, residue=end) for size in (32, 64, 128, 256, 512, 1024) for end in ("last", "first")),
+    *(
+        Parts(0, size, residue=end)
+        for size in (32, 64, 128, 256, 512, 1024)
+        for end in ("last", "first")
+    ),
 )
 
 

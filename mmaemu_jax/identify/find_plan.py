@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mmaemu_jax.identify.absorbed import absorbed
 from mmaemu_jax.identify.calls import BlackBox, Shape
 from mmaemu_jax.identify.family import every_plan
 from mmaemu_jax.identify.member import Epilogue
 from mmaemu_jax.identify.output import Extras, output_bits
-from mmaemu_jax.identify.plan import Plan, absorbed
-from mmaemu_jax.identify.probes import (
+from mmaemu_jax.identify.plan import Plan
+from mmaemu_jax.identify.triples import (
     draw_triples,
     lowest_exponent,
     small_exponent,

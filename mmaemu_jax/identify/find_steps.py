@@ -8,10 +8,12 @@ import numpy as np
 from mmaemu_jax.identify.calls import BlackBox, Call, Interface, Shape
 from mmaemu_jax.identify.evaluate import Operands, accumulators
 from mmaemu_jax.identify.find_plan import separating_columns
+from mmaemu_jax.identify.full import dense
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
 from mmaemu_jax.identify.output import Extras, output_bits
 from mmaemu_jax.identify.plan import Plan
-from mmaemu_jax.identify.probes import Sparse, cells_of, dense, draw_steps
+from mmaemu_jax.identify.probes import Sparse
+from mmaemu_jax.identify.step_probes import cells_of, draw_steps
 
 POOL = 384
 #: Rows by which most hypotheses fall, before the others are looked at.

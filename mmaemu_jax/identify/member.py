@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from mmaemu_jax.accumulate import AccumulationPlan
 from mmaemu_jax.errors import UnsupportedFeatureError, message
-from mmaemu_jax.identify.plan import Parts, Plan
+from mmaemu_jax.identify.parts import Parts
+from mmaemu_jax.identify.plan import Plan
 from mmaemu_jax.instruction import InstructionModel
 
 Mode = Literal["truncate", "nearest", "floor"]

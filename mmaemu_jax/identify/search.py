@@ -23,10 +23,11 @@ from mmaemu_jax.identify.find_steps import (
     predictions,
     separating_probes,
 )
+from mmaemu_jax.identify.full import dense, special
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
 from mmaemu_jax.identify.plan import Plan, fingerprint
-from mmaemu_jax.identify.probes import cells_of, dense, draw_steps, special
 from mmaemu_jax.identify.report import EquivalenceClass, Identification
+from mmaemu_jax.identify.step_probes import cells_of, draw_steps
 
 #: Two of which the second has a ragged end at every restart and tile.
 DEFAULT_SHAPES: tuple[Shape, ...] = ((256, 256, 4096), (256, 256, 4080))

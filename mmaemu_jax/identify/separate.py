@@ -11,12 +11,11 @@ from mmaemu_jax.identify.arguments import format_pair
 from mmaemu_jax.identify.calls import Interface, Shape
 from mmaemu_jax.identify.equivalence import canonical
 from mmaemu_jax.identify.find_steps import predictions
+from mmaemu_jax.identify.full import dense
 from mmaemu_jax.identify.models import as_member
-from mmaemu_jax.identify.probes import (
-    Sparse,
-    cells_of,
-    dense,
-    draw_steps,
+from mmaemu_jax.identify.probes import Sparse
+from mmaemu_jax.identify.step_probes import cells_of, draw_steps
+from mmaemu_jax.identify.triples import (
     draw_triples,
     lowest_exponent,
     small_exponent,
