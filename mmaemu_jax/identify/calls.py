@@ -9,6 +9,7 @@ import numpy as np
 from mmaemu_jax.errors import message
 from mmaemu_jax.identify.output import Extras
 from mmaemu_jax.identify.probes import Formats
+from mmaemu_jax.identify.questions import outputs
 
 Shape = tuple[int, int, int]
 
@@ -17,7 +18,7 @@ Shape = tuple[int, int, int]
 class Call:
     """One call: codes a [M, K] and b [N, K], further operands, and the output's bits [M, N].
 
-    ``pairs`` outputs (i, i) were designed; all outputs count.
+    ``questions`` were asked (:mod:`mmaemu_jax.identify.questions`); all outputs count.
     """
 
     purpose: str
@@ -26,12 +27,17 @@ class Call:
     b: np.ndarray
     extras: Extras
     bits: np.ndarray
-    pairs: int = 0
+    questions: int = 0
 
     @property
-    def diagonal(self) -> np.ndarray:
-        """The bits of the designed outputs."""
-        return self.bits.diagonal()[: self.pairs]
+    def asked(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the outputs that answer them."""
+        return outputs(self.shape, self.questions)
+
+    @property
+    def answers(self) -> np.ndarray:
+        """Their bits."""
+        return self.bits[self.asked]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +86,7 @@ class BlackBox:
         a: np.ndarray,
         b: np.ndarray,
         extras: Extras | None = None,
-        pairs: int = 0,
+        questions: int = 0,
     ) -> Call:
         """One call of the GEMM on codes a [M, K] and b [N, K]."""
         extras = self.neutral(shape) if extras is None else extras
@@ -98,6 +104,6 @@ class BlackBox:
                 )
             )
         bits = np.ascontiguousarray(result).view(f"u{self.out_dtype.itemsize}")
-        made = Call(purpose, shape, a, b, extras, bits.reshape(shape[:2]), pairs)
+        made = Call(purpose, shape, a, b, extras, bits.reshape(shape[:2]), questions)
         self.calls.append(made)
         return made

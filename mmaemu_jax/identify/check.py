@@ -39,12 +39,12 @@ def member_bits(
 
 def mismatches(member: Member, interface: Interface, call: Call) -> np.ndarray:
     """int64 [n, 2]: outputs of ``call``, among those compared, that ``member`` gets wrong."""
-    if call.pairs:
-        index = np.arange(call.pairs)
-        bits = member_bits(member, interface, call, index, index, paired=True)
-        wrong = np.flatnonzero(differs(bits, call.diagonal, member, interface.out_dtype))
-        if len(wrong):
-            return np.stack([wrong, wrong], axis=1)
+    if call.questions:
+        asked = np.stack(call.asked, axis=1)
+        bits = member_bits(member, interface, call, *call.asked, paired=True)
+        wrong = differs(bits, call.answers, member, interface.out_dtype)
+        if wrong.any():
+            return asked[wrong]
     rows, columns = compared(call)
     bits = member_bits(member, interface, call, rows, columns).reshape(len(rows), len(columns))
     return np.argwhere(differs(bits, call.bits[np.ix_(rows, columns)], member, interface.out_dtype))

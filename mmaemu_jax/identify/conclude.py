@@ -182,15 +182,16 @@ def _described(member: Member, other: Member) -> tuple[str, Member]:
 def _against(box: BlackBox, other: Member) -> Counterexample | None:
     """An output that ``other`` gets wrong, looked for among few rows first."""
     for call in box.calls:
-        for start in range(0, call.pairs, _ROWS):
-            index = np.arange(start, min(start + _ROWS, call.pairs))
-            bits = member_bits(other, box.interface, call, index, index, paired=True)
-            wrong = np.flatnonzero(differs(bits, call.diagonal[index], other, box.out_dtype))
+        rows, columns = call.asked
+        for start in range(0, call.questions, _ROWS):
+            some = slice(start, start + _ROWS)
+            bits = member_bits(other, box.interface, call, rows[some], columns[some], paired=True)
+            wrong = np.flatnonzero(differs(bits, call.answers[some], other, box.out_dtype))
             if len(wrong):
-                row = int(index[wrong[0]])
-                return of_output(box.interface, other, call, row, row)
+                t = start + int(wrong[0])
+                return of_output(box.interface, other, call, int(rows[t]), int(columns[t]))
     for call in box.calls:
-        if not call.pairs and (example := _in_rows(box.interface, other, call)) is not None:
+        if not call.questions and (example := _in_rows(box.interface, other, call)) is not None:
             return example
     return None
 

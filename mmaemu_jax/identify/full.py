@@ -33,15 +33,20 @@ def dense(
 
 
 def special(formats: Formats, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows with NaN, Inf and zeros: NaN of both signs, Inf times zero, opposite Infs, an Inf."""
+    """Rows with NaN, Inf and zeros: NaN of both signs, Inf times zero, opposite Infs, an Inf.
+
+    They are rows of a, or, if it has too few, columns of b.
+    """
     m, n, k = shape
     a, b = np.zeros((m, k), np.uint8), np.zeros((n, k), np.uint8)
     a[:, 0], b[:, 0] = power(formats[0], 0), power(formats[1], 0)
+    side = int(m < min(n, 6))
+    own, other = (a, b) if side == 0 else (b, a)
     nan = 0x7F
-    if m > 2:
-        a[1, 0], a[2, 0] = nan, nan | SIGN
-    if formats[0].has_infinity and m > 5 and k > 1:
+    if len(own) > 2:
+        own[1, 0], own[2, 0] = nan, nan | SIGN
+    if formats[side].has_infinity and len(own) > 5 and k > 1:
         infinity = 0x7C
-        a[3, 0], a[4, 0], a[5, :2] = infinity, infinity | SIGN, (infinity, infinity | SIGN)
-        b[0, 1] = power(formats[1], 0)
+        own[3, 0], own[4, 0], own[5, :2] = infinity, infinity | SIGN, (infinity, infinity | SIGN)
+        other[0, 1] = power(formats[1 - side], 0)
     return a, b

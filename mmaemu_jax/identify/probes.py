@@ -1,4 +1,4 @@
-"""Operands that ask one question per output: codes a [M, K] and b [N, K] of designed pairs."""
+"""Operands that ask one question per output, as codes."""
 
 import dataclasses
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from mmaemu_jax.formats import Fp8Format
 from mmaemu_jax.identify.evaluate import Operands
+from mmaemu_jax.identify.questions import outputs
 
 SIGN = 0x80
 Formats = tuple[Fp8Format, Fp8Format]
@@ -13,7 +14,7 @@ Formats = tuple[Fp8Format, Fp8Format]
 
 @dataclasses.dataclass(frozen=True)
 class Sparse:
-    """Pairs of rows that are zero but at a few columns: codes a, b uint8 [pairs, columns]."""
+    """Pairs of rows that are zero but at a few columns: codes a, b uint8 [questions, columns]."""
 
     a: np.ndarray
     b: np.ndarray
@@ -31,10 +32,12 @@ class Sparse:
         return Operands(formats, self.a[:, used], self.b[:, used], self.positions[used], k, True)
 
     def matrices(self, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Codes a [M, K] and b [N, K] with the pairs first and zeros after them."""
+        """Codes a [M, K] and b [N, K] of a call that asks them, zero elsewhere."""
         m, n, k = shape
         a, b = np.zeros((m, k), np.uint8), np.zeros((n, k), np.uint8)
-        a[: len(self.a), self.positions], b[: len(self.b), self.positions] = self.a, self.b
+        rows, columns = outputs(shape, len(self))
+        a[rows[:, None], self.positions] = self.a
+        b[columns[:, None], self.positions] = self.b
         return a, b
 
 

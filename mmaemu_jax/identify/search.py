@@ -26,8 +26,10 @@ from mmaemu_jax.identify.find_steps import (
 from mmaemu_jax.identify.full import dense, special
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
 from mmaemu_jax.identify.plan import Plan, fingerprint
+from mmaemu_jax.identify.questions import Layout
 from mmaemu_jax.identify.report import EquivalenceClass, Identification
-from mmaemu_jax.identify.step_probes import cells_of, draw_steps
+from mmaemu_jax.identify.shared_probes import draw_probes
+from mmaemu_jax.identify.step_probes import cells_of
 
 #: Two of which the second has a ragged end at every restart and tile.
 DEFAULT_SHAPES: tuple[Shape, ...] = ((256, 256, 4096), (256, 256, 4080))
@@ -137,7 +139,7 @@ class _Search:
         if not groups or len(groups) > _MOST_TREES:
             return []
         cells = cells_of(groups[0][0], self.main[2], self.rng)
-        probes = draw_steps(self.rng, self.box.formats, cells, min(self.main[:2]))
+        probes = draw_probes(self.rng, self.box.formats, cells, Layout.of(self.main))
         call = ask_steps(self.box, self.main, probes)
         operands = designed(self.box, call)
         members = []
@@ -205,7 +207,7 @@ class _Search:
             if self.box.left <= reserve:
                 return members, True
             call = ask_steps(self.box, shape, probes)
-            seen = call.diagonal
+            seen = call.answers
             right = (predictions(members, self.box.interface, probes, shape) == seen).all(1)
             members = [m for m, ok in zip(members, right, strict=True) if ok]
             self.say(f"{len(members)} members explain every step")

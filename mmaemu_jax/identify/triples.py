@@ -3,7 +3,8 @@
 import ml_dtypes
 import numpy as np
 
-from mmaemu_jax.identify.probes import SIGN, Formats, power
+from mmaemu_jax.identify.probes import SIGN, Formats, Sparse, power
+from mmaemu_jax.identify.questions import Layout
 
 
 def lowest_exponent(out_dtype: np.dtype) -> int:
@@ -26,36 +27,62 @@ def contrast(formats: Formats, out_dtype: np.dtype) -> int:
     return int(np.log2(largest)) - sum(small_exponent(formats, lowest_exponent(out_dtype)))
 
 
-def draw_triples(rng: np.random.Generator, count: int, k: int) -> np.ndarray:
-    """int64 [3, count]: p, q, r near each other on all scales, many about block boundaries."""
+def draw_triples(rng: np.random.Generator, layout: Layout, k: int) -> np.ndarray:
+    """int64 [3, count]: p, q, r near each other on all scales, many about block boundaries.
+
+    Those with one leader share p and q.
+    """
     found = np.empty((3, 0), np.int64)
-    while found.shape[1] < count:
-        n = 2 * count
+    while found.shape[1] < layout.count:
+        n = 2 * layout.count
         size = 2 ** rng.integers(2, 9, n)
         boundary = rng.integers(0, max(1, k), n) // size * size + rng.integers(-1, 2, n)
         x = np.where(rng.random(n) < 0.6, boundary, rng.integers(0, k, n))
-
-        def away(n=n):
-            distance = (2.0 ** rng.uniform(0, np.log2(max(2, k / 2)), n)).astype(np.int64)
-            return distance * rng.choice([-1, 1], n)
-
-        triple = np.stack([x, x + away(), x + away()])
-        triple = rng.permuted(triple, axis=0)
-        p, q, r = triple
-        ok = (p != q) & (p != r) & (q != r) & (triple >= 0).all(0) & (triple < k).all(0)
-        found = np.concatenate([found, triple[:, ok]], axis=1)
-    return found[:, :count]
+        triple = np.stack([x, x + _away(rng, n, k), x + _away(rng, n, k)])
+        found = _valid(np.concatenate([found, rng.permuted(triple, axis=0)], axis=1), k)
+    found = found[:, : layout.count]
+    return found if layout.each == 1 else _with_leaders(rng, found, layout, k)
 
 
-def triple_matrices(
-    formats: Formats, triples: np.ndarray, shape: tuple[int, int, int], small: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Codes: the largest product at p, its opposite at q, 2^sum(small) at r."""
-    m, n, k = shape
-    a, b = np.zeros((m, k), np.uint8), np.zeros((n, k), np.uint8)
-    i = np.arange(triples.shape[1])
+def _with_leaders(rng, triples: np.ndarray, layout: Layout, k: int) -> np.ndarray:
+    """Each leader's p and q with one r after the other, most of them near p or q."""
+    p, q = np.tile(triples[:2, : layout.leaders], layout.each)
+    r = triples[2]
+    todo = np.arange(layout.count)
+    while len(todo):
+        near = np.where(rng.random(len(todo)) < 0.5, p[todo], q[todo])
+        near = np.where(rng.random(len(todo)) < 0.8, near, rng.integers(0, k, len(todo)))
+        r[todo] = near + _away(rng, len(todo), k)
+        invalid = (r < 0) | (r >= k) | (r == p) | (r == q)
+        todo = np.flatnonzero(invalid)
+    return np.stack([p, q, r])
+
+
+def _away(rng, n: int, k: int) -> np.ndarray:
+    distance = (2.0 ** rng.uniform(0, np.log2(max(2, k / 2)), n)).astype(np.int64)
+    return distance * rng.choice([-1, 1], n)
+
+
+def _valid(triples: np.ndarray, k: int) -> np.ndarray:
     p, q, r = triples
-    top_a, top_b = (fmt.largest_code for fmt in formats)
-    a[i, p], a[i, q], a[i, r] = top_a, top_a | SIGN, power(formats[0], small[0])
-    b[i, p], b[i, q], b[i, r] = top_b, top_b, power(formats[1], small[1])
-    return a, b
+    apart = (p != q) & (p != r) & (q != r)
+    return triples[:, apart & (triples >= 0).all(0) & (triples < k).all(0)]
+
+
+def triple_probes(
+    formats: Formats, triples: np.ndarray, layout: Layout, small: tuple[int, int]
+) -> Sparse:
+    """Codes: the largest product at p, its opposite at q, 2^sum(small) at r."""
+    positions, index = np.unique(triples, return_inverse=True)
+    p, q, r = index.reshape(triples.shape)
+    i = np.arange(len(p))
+    codes = [np.zeros((len(p), len(positions)), np.uint8) for _ in formats]
+    for side, (matrix, fmt, e) in enumerate(zip(codes, formats, small, strict=True)):
+        if layout.each > 1 and side == layout.shared:
+            for leader in range(layout.leaders):
+                own = slice(leader, None, layout.leaders)
+                matrix[own, r[own]] = power(fmt, e)
+        matrix[i, r] = power(fmt, e)
+        matrix[i, p] = matrix[i, q] = fmt.largest_code
+    codes[1 - layout.shared][i, q] |= SIGN
+    return Sparse(codes[0], codes[1], positions)

@@ -1,0 +1,28 @@
+"""Which of many questions to ask."""
+
+import numpy as np
+
+
+def separating_columns(predictions: np.ndarray, count: int) -> np.ndarray:
+    """Up to ``count`` columns of [hypotheses, columns], the most telling first.
+
+    A column tells as much as the groups it cuts the hypotheses into are small; each one taken has
+    to split further what those before it have left together.
+    """
+    total = len(predictions)
+    _, ids = np.unique(predictions, return_inverse=True)
+    ids = ids.reshape(predictions.shape)
+    varied = np.flatnonzero((ids != ids[:1]).any(0))
+    together = [np.square(np.unique(ids[:, c], return_counts=True)[1]).sum() for c in varied]
+    varied = varied[np.argsort(together, kind="stable")]
+    groups, found, chosen = np.zeros(total, np.int64), 1, []
+    for column in varied:
+        _, split = np.unique(groups * (ids.max() + 1) + ids[:, column], return_inverse=True)
+        if split.max() + 1 > found:
+            groups, found = split, split.max() + 1
+            chosen.append(column)
+            if len(chosen) == count or found == total:
+                break
+    taken = set(chosen)
+    rest = [c for c in varied if c not in taken][: count - len(chosen)]
+    return np.array([*chosen, *rest], np.int64)
