@@ -40,7 +40,8 @@ from mmaemu_jax.identify.evaluate import Operands, accumulators
 from mmaemu_jax.identify.output import Extras, output_bits
 from mmaemu_jax.identify.parts import combination
 from mmaemu_jax.identify.plan import fingerprint
-from mmaemu_jax.identify.triples import draw_triples, small_exponent, triple_matrices
+from mmaemu_jax.identify.questions import Layout
+from mmaemu_jax.identify.triples import draw_triples, small_exponent, triple_probes
 from mmaemu_jax.testing import assert_bitwise_equal, families, operands
 
 F32 = np.dtype(np.float32)
@@ -111,10 +112,10 @@ def test_absorption_is_what_evaluation_does():
         if member.arithmetic.add in ("f64", "exact"):
             continue
         k = int(rng.integers(64, 700))
-        triples = draw_triples(rng, 48, k)
+        layout = Layout.of([(48, 48, k), (1, 48, k), (48, 4, k)][int(rng.integers(3))])
+        triples = draw_triples(rng, layout, k)
         small = small_exponent(formats, -149)
-        a, b = triple_matrices(formats, triples, (48, 48, k), small)
-        pairs = Operands.of(formats, a, b, True)
+        pairs = triple_probes(formats, triples, layout, small).operands(formats, k)
         acc = accumulators(member.plan, (member.arithmetic,), pairs)[0]
         lost = absorbed([member.plan], k, triples)[0]
         assert ((acc != 2.0 ** sum(small)) == lost).all(), member

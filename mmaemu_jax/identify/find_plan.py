@@ -8,10 +8,12 @@ import numpy as np
 
 from mmaemu_jax.identify.absorbed import absorbed
 from mmaemu_jax.identify.calls import BlackBox, Shape
+from mmaemu_jax.identify.equivalence import losing_additions
 from mmaemu_jax.identify.family import every_plan
-from mmaemu_jax.identify.member import Epilogue
+from mmaemu_jax.identify.member import Epilogue, Member
 from mmaemu_jax.identify.output import Extras, output_bits
 from mmaemu_jax.identify.plan import Plan
+from mmaemu_jax.identify.probes import Sparse
 from mmaemu_jax.identify.questions import Layout
 from mmaemu_jax.identify.triples import (
     draw_triples,
@@ -21,6 +23,7 @@ from mmaemu_jax.identify.triples import (
 )
 
 _POOL = 1500
+_TRIES = 3
 _SEED = 20_240
 
 
@@ -82,10 +85,35 @@ def _choose(plans: Sequence[Plan], k: int, layout: Layout, number: int, first: b
     return None if chosen is None else triples[:, chosen]
 
 
+def separating_triples(
+    members: Sequence[Member], box: BlackBox, shape: Shape, rng: np.random.Generator
+) -> Sparse | None:
+    """Triples about which the trees of ``members`` disagree; None if none were found."""
+    losing = losing_additions(box.interface)
+    plans = {m.plan: None for m in members if m.plan.block != 1 or m.arithmetic.add in losing}
+    if len(plans) < 2 or shape[2] < 3:
+        return None
+    layout = Layout.of(shape)
+    pool = layout.widened(_POOL)
+    for _ in range(_TRIES):
+        triples = draw_triples(rng, pool, shape[2])
+        chosen = pool.chosen(absorbed(list(plans), shape[2], triples), layout)
+        if chosen is not None:
+            return _probes(box, shape, triples[:, chosen])
+    return None
+
+
+def _small(box: BlackBox) -> tuple[int, int]:
+    return small_exponent(box.formats, lowest_exponent(box.out_dtype))
+
+
+def _probes(box: BlackBox, shape: Shape, triples: np.ndarray) -> Sparse:
+    return triple_probes(box.formats, triples, Layout.of(shape), _small(box))
+
+
 def _ask(box: BlackBox, shape: Shape, triples: np.ndarray) -> np.ndarray:
     """Which of the triples lost their small product."""
-    small = small_exponent(box.formats, lowest_exponent(box.out_dtype))
-    a, b = triple_probes(box.formats, triples, Layout.of(shape), small).matrices(shape)
+    a, b = _probes(box, shape, triples).matrices(shape)
     call = box.call("order of additions", shape, a, b, questions=triples.shape[1])
-    kept = output_bits(np.array([2.0 ** sum(small)]), Epilogue(), box.out_dtype, Extras(), True)
-    return call.answers != kept
+    small = np.array([2.0 ** sum(_small(box))])
+    return call.answers != output_bits(small, Epilogue(), box.out_dtype, Extras(), True)

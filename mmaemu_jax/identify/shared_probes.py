@@ -30,7 +30,7 @@ def draw_probes(
 
 
 def _shared(rng, fmt, leaders: int, mirror: np.ndarray) -> np.ndarray:
-    """Codes of all exponents, a third of them powers of two, opposite at the pairs of ``mirror``."""
+    """Codes of all exponents, many of them powers of two, opposite at the pairs of ``mirror``."""
     e = rng.integers(fmt.emin - 3, fmt.emax + 1, (leaders, mirror.max() + 1))
     codes = random_code(rng, fmt, e)
     plain = (rng.random(codes.shape) < 0.3) & (e >= fmt.emin)

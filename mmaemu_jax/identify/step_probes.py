@@ -10,12 +10,16 @@ _PER_CELL = (32, 32)
 
 
 def cells_of(plan: Plan, k: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """A few positions in each of some blocks: neighbours in one chain, and one each of others."""
+    """A few positions in each of some blocks: neighbours in one chain, and one each of others.
+
+    Some end their chain: what a last block drops is cut by no other.
+    """
     chains = chains_of(plan, k)
-    wanted = 10 if plan.block == 1 else 3
+    wanted = 10 if plan.block == 1 else int(rng.integers(1, 4))
     long = [c for c in chains if len(c) >= wanted] or [max(chains, key=len)]
     first = long[rng.integers(len(long))]
-    start = rng.integers(max(1, len(first) - wanted + 1))
+    last = max(0, len(first) - wanted)
+    start = last if rng.random() < 0.3 else rng.integers(last + 1)
     picked = list(first[start : start + wanted])
     others = [c for c in chains if c is not first]
     for index in rng.permutation(len(others))[:2]:
@@ -116,11 +120,19 @@ def _open_window(rng, formats: Formats, a, b, cell: np.ndarray, rows: np.ndarray
     count = min(len(inside), 6)
     columns = rng.permuted(np.tile(inside, (len(rows), 1)), axis=1)[:, :count]
     gaps = rng.integers(6, 30, (len(rows), count - 2))
+    subnormal = np.flatnonzero(rng.random(len(rows)) < 0.25)  # one factor of the large products
+    low = sum(f.emin for f in formats) + rng.integers(-4, 8, (len(subnormal), count - 2))
+    gaps[subnormal] = top[subnormal, None] - low
     few = rng.random(gaps.shape) < 0.6
     code_a, code_b = factors(rng, formats, top[:, None] - gaps)
     at = rows[:, None], columns[:, 2:]
     a[at], b[at] = np.where(few, code_a, 0), code_b
     large_a, large_b = factors(rng, formats, top)
+    side = rng.integers(0, 2, len(subnormal))
+    for i, codes in enumerate((large_a, large_b)):
+        fmt = formats[i]
+        e = np.where(side == i, fmt.emin - rng.integers(1, 4, side.shape), fmt.emax)
+        codes[subnormal] = random_code(rng, fmt, e - (side != i) * rng.integers(0, 3, side.shape))
     for column, flip in ((columns[:, 0], 0), (columns[:, 1], SIGN)):
         a[rows, column], b[rows, column] = large_a ^ flip, large_b
 

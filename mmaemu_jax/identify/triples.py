@@ -28,7 +28,7 @@ def contrast(formats: Formats, out_dtype: np.dtype) -> int:
 
 
 def draw_triples(rng: np.random.Generator, layout: Layout, k: int) -> np.ndarray:
-    """int64 [3, count]: p, q, r near each other on all scales, many about block boundaries.
+    """int64 [3, count]: p, q, r, two or all near each other, many about block boundaries.
 
     Those with one leader share p and q.
     """
@@ -38,7 +38,8 @@ def draw_triples(rng: np.random.Generator, layout: Layout, k: int) -> np.ndarray
         size = 2 ** rng.integers(2, 9, n)
         boundary = rng.integers(0, max(1, k), n) // size * size + rng.integers(-1, 2, n)
         x = np.where(rng.random(n) < 0.6, boundary, rng.integers(0, k, n))
-        triple = np.stack([x, x + _away(rng, n, k), x + _away(rng, n, k)])
+        far = np.where(rng.random(n) < 0.3, rng.integers(0, k, n), x + _away(rng, n, k))
+        triple = np.stack([x, x + _away(rng, n, k), far])
         found = _valid(np.concatenate([found, rng.permuted(triple, axis=0)], axis=1), k)
     found = found[:, : layout.count]
     return found if layout.each == 1 else _with_leaders(rng, found, layout, k)
