@@ -9,15 +9,18 @@ def separating_columns(predictions: np.ndarray, count: int) -> np.ndarray:
     A column tells as much as the groups it cuts the hypotheses into are small; each one taken has
     to split further what those before it have left together.
     """
-    total = len(predictions)
-    _, ids = np.unique(predictions, return_inverse=True)
-    ids = ids.reshape(predictions.shape)
+    rows = np.ascontiguousarray(predictions)
+    whole = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).reshape(-1)
+    different = rows[np.unique(whole, return_index=True)[1]]
+    total = len(different)
+    values, ids = np.unique(different, return_inverse=True)
+    ids = ids.reshape(different.shape)
     varied = np.flatnonzero((ids != ids[:1]).any(0))
     together = [np.square(np.unique(ids[:, c], return_counts=True)[1]).sum() for c in varied]
     varied = varied[np.argsort(together, kind="stable")]
     groups, found, chosen = np.zeros(total, np.int64), 1, []
     for column in varied:
-        _, split = np.unique(groups * (ids.max() + 1) + ids[:, column], return_inverse=True)
+        _, split = np.unique(groups * len(values) + ids[:, column], return_inverse=True)
         if split.max() + 1 > found:
             groups, found = split, split.max() + 1
             chosen.append(column)
