@@ -12,6 +12,7 @@ from mmaemu_jax.identify.family import BLOCKS, LANES, RESTARTS, Family
 from mmaemu_jax.identify.member import Member
 from mmaemu_jax.identify.parts import WHOLE, Parts
 from mmaemu_jax.identify.plan import Plan
+from mmaemu_jax.identify.questions import Layout
 from mmaemu_jax.identify.report import EquivalenceClass, Identification, Witness
 from mmaemu_jax.identify.shrink import Counterexample, of_output, smallest
 
@@ -60,15 +61,21 @@ def found(
         for change, other in neighbours(classes[0].members[0], family)
         if canonical(other, box.interface, shapes) not in keys
     ]
+    open_ = separable and len(classes) > 1
     return _identification(
-        box, family, shapes, "undecided" if separable and len(classes) > 1 else "identified",
+        box, family, shapes, "undecided" if open_ else "identified",
         classes=tuple(classes), witnesses=_witnesses(box, runners_up), tried=tried,
+        why=f"the calls ended first: {_asks(shapes)}" if open_ else "",
     )  # fmt: skip
+
+
+def _asks(shapes: Sequence[Shape]) -> str:
+    return f"each asks {max(Layout.of(s).count for s in shapes)} questions at most; allow more"
 
 
 def undecided(box: BlackBox, family: Family, shapes: Sequence[Shape], trees: int) -> Identification:
     """Too few questions could be asked to tell the trees apart."""
-    why = f"{trees} orders of additions are left: a call asks min(M, N) questions; allow more"
+    why = f"{trees} orders of additions are left by these calls: {_asks(shapes)}"
     return _identification(box, family, shapes, "undecided", why=why)
 
 

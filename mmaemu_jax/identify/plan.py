@@ -7,7 +7,6 @@ adds blocks of products one after the other (R9).
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -56,35 +55,29 @@ class Plan:
         return np.split(elements, np.flatnonzero(np.diff(own // self.block)) + 1)
 
 
-@functools.lru_cache(maxsize=1024)
-def fingerprint(plan: Plan, k: int) -> bytes:
-    """Equal for two plans exactly if they are the same tree over k elements.
+@functools.lru_cache(maxsize=1 << 16)
+def fingerprint(plan: Plan, k: int) -> int:
+    """Equal for two plans exactly if they are the same tree over k elements (by 64-bit hashes).
 
     Additions commute; a block is the set of its products; a chain's first block is added to +0,
     which changes nothing.
     """
 
-    def node(*children: bytes) -> bytes:
-        return hashlib.blake2b(b"".join(sorted(children)), digest_size=12).digest()
+    def add(x: int, y: int) -> int:
+        return hash((x, y) if x < y else (y, x))
 
-    def add(x: bytes, y: bytes) -> bytes:
-        return node(b"+", x, y)
+    def leaf(products: np.ndarray) -> int:
+        return hash((-1, *products.tolist()))
 
-    def leaf(products: np.ndarray) -> bytes:
-        return products.tobytes() if len(products) == 1 else node(b"block", products.tobytes())
-
-    def chain(elements: np.ndarray, own: np.ndarray) -> bytes:
+    def chain(elements: np.ndarray, own: np.ndarray) -> int:
         first, *others = plan.blocks_of(elements, own)
         c = leaf(first)
         for products in others:
-            if plan.late:
-                c = add(c, leaf(products))
-            else:
-                c = node(b"block with c", node(b"c", c), products.tobytes())
+            c = add(c, leaf(products)) if plan.late else hash((-2, c, leaf(products)))
         return c
 
     everything = np.arange(k)
-    return walk(plan.levels, everything, everything, k, chain, add) or b""
+    return walk(plan.levels, everything, everything, k, chain, add) or 0
 
 
 def chains_of(plan: Plan, k: int) -> list[list[np.ndarray]]:

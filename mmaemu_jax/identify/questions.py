@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from mmaemu_jax.identify.selection import separating_columns
+from mmaemu_jax.identify.selection import row_ids, separating_columns
 
 #: Questions asked in one call at most.
 _MOST = 256
@@ -54,12 +54,8 @@ class Layout:
             columns = separating_columns(predictions, wanted.leaders)
             return columns if len(columns) else None
         groups = predictions.reshape(len(predictions), self.each, self.leaders)
-        told = [
-            np.unique(groups[:, :, i], axis=0, return_inverse=True)[1] for i in range(self.leaders)
-        ]
-        leaders = separating_columns(
-            np.stack([t.reshape(-1) for t in told], axis=1), wanted.leaders
-        )
+        told = [row_ids(groups[:, :, leader]) for leader in range(self.leaders)]
+        leaders = separating_columns(np.stack(told, axis=1), wanted.leaders)
         if not len(leaders):
             return None
         chosen = np.resize(leaders, wanted.leaders)

@@ -3,15 +3,21 @@
 import numpy as np
 
 
+def row_ids(predictions: np.ndarray) -> np.ndarray:
+    """int64 [hypotheses]: equal for rows of [hypotheses, questions] that are equal."""
+    rows = np.packbits(predictions, axis=1) if predictions.dtype == bool else predictions
+    rows = np.ascontiguousarray(rows)
+    whole = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).reshape(-1)
+    return np.unique(whole, return_inverse=True)[1]
+
+
 def separating_columns(predictions: np.ndarray, count: int) -> np.ndarray:
     """Up to ``count`` columns of [hypotheses, columns], the most telling first.
 
     A column tells as much as the groups it cuts the hypotheses into are small; each one taken has
     to split further what those before it have left together.
     """
-    rows = np.ascontiguousarray(predictions)
-    whole = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).reshape(-1)
-    different = rows[np.unique(whole, return_index=True)[1]]
+    different = predictions[np.unique(row_ids(predictions), return_index=True)[1]]
     total = len(different)
     values, ids = np.unique(different, return_inverse=True)
     ids = ids.reshape(different.shape)

@@ -6,25 +6,26 @@ from mmaemu_jax.identify.plan import Plan, chains_of
 from mmaemu_jax.identify.probes import SIGN, Formats, Sparse, factors, power, random_code
 
 #: Positions taken from a probe's first blocks: enough for a sum much above its terms.
-_PER_CELL = (32, 32)
+_PER_CELL = (64, 64)
 
 
 def cells_of(plan: Plan, k: int, rng: np.random.Generator) -> list[np.ndarray]:
     """A few positions in each of some blocks: neighbours in one chain, and one each of others.
 
-    Some end their chain: what a last block drops is cut by no other.
+    Some are the last blocks of two chains: what those drop is cut by no other block.
     """
     chains = chains_of(plan, k)
     wanted = 10 if plan.block == 1 else int(rng.integers(1, 4))
     long = [c for c in chains if len(c) >= wanted] or [max(chains, key=len)]
     first = long[rng.integers(len(long))]
-    last = max(0, len(first) - wanted)
-    start = last if rng.random() < 0.3 else rng.integers(last + 1)
-    picked = list(first[start : start + wanted])
     others = [c for c in chains if c is not first]
-    for index in rng.permutation(len(others))[:2]:
-        chain = others[index]
-        picked.append(chain[rng.integers(len(chain))])
+    others = [others[i] for i in rng.permutation(len(others))[:2]]
+    if rng.random() < 0.3:
+        picked = [chain[-1] for chain in (first, *others)]
+    else:
+        start = rng.integers(len(first) - min(wanted, len(first)) + 1)
+        picked = list(first[start : start + wanted])
+        picked += [chain[rng.integers(len(chain))] for chain in others]
     most = (*_PER_CELL, *[3] * len(picked))
     return [rng.permutation(block)[:n] for block, n in zip(picked, most, strict=False)]
 
