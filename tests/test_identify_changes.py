@@ -27,11 +27,11 @@ MEMBERS = {
 
 def changes(member: Member, interface: Interface) -> dict[str, Member]:
     """By what changes: every member one parameter away that some operands tell apart."""
-    key = canonical(member, interface, SHAPES)
+    key, family = canonical(member, interface, SHAPES), family_of(interface)
     return {
         change: other
-        for change, other in neighbours(member, family_of(interface))
-        if canonical(other, interface, SHAPES) != key
+        for change, other in neighbours(member, family)
+        if other in family and canonical(other, interface, SHAPES) != key
     }
 
 
