@@ -315,6 +315,33 @@ def test_arguments(options, error):
         mj.identify(lambda a, b: a, **options)
 
 
+def test_a_gemm_that_is_not_repeatable_is_told():
+    rng = np.random.default_rng(0)
+
+    def gemm(a, b):
+        order = rng.permutation(a.shape[1])
+        return OUTSIDE[0](a[:, order], b[order])
+
+    found = mj.identify(gemm, shapes=[(24, 24, 256)])
+    assert found.verdict == "outside the family"
+    assert "not repeatable" in str(found)
+
+
+def test_a_gemm_that_ignores_its_operands_is_told():
+    found = mj.identify(lambda a, b: np.zeros((24, 24), np.float32), shapes=[(24, 24, 256)])
+    assert found.verdict == "outside the family"
+    assert "every output is 0x0" in str(found)
+
+
+def test_what_the_gemm_raises_comes_through():
+    with pytest.raises(TypeError, match="e5m2 only"):
+        mj.identify(_raising, shapes=[(4, 6, 8)])
+
+
+def _raising(a, b):
+    raise TypeError("e5m2 only")
+
+
 def test_a_result_of_another_kind():
     with pytest.raises(ValueError, match=r"must return float32\[4, 6\].*got float64\[4, 6\]"):
         mj.identify(lambda a, b: np.zeros((4, 6)), shapes=[(4, 6, 8)])

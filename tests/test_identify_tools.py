@@ -270,6 +270,7 @@ def test_classify(change):
     assert best.explained == min(found.differing, 256)
     assert best.broken == 0
     assert best.change in str(found)
+    assert len(str(found).splitlines()) < 12
 
 
 def test_classify_finds_nothing_to_explain():
@@ -283,6 +284,10 @@ def test_classify_finds_nothing_to_explain():
     assert "no single change" in str(found)
     with pytest.raises(ValueError, match="classify"):
         classify(a, b[:, 1:], seen, "hopper")
+    with pytest.raises(ValueError, match=r"classify.*b_layout"):
+        classify(a, b, seen, "hopper", b_layout="mn")
+    with pytest.raises(ValueError, match=r"classify.*seen"):
+        classify(a, b, seen.astype(np.float64), "hopper")
 
 
 # The command.

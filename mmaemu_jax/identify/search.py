@@ -280,4 +280,18 @@ class _Search:
         return not len(mismatches(member, self.box.interface, call))
 
     def _outside(self, why: str, nearest: Member | None = None) -> Identification:
-        return conclude.outside(self.box, self.family, self.shapes, why, nearest or self.nearest)
+        return conclude.outside(
+            self.box, self.family, self.shapes, self._plain_reason() or why, nearest or self.nearest
+        )
+
+    def _plain_reason(self) -> str:
+        """What is wrong with a GEMM that no arithmetic explains: constant, or not repeatable."""
+        seen = np.unique(np.concatenate([call.bits.reshape(-1) for call in self.box.calls]))
+        if len(seen) == 1:
+            return f"every output is {int(seen[0]):#x}, whatever the operands are"
+        if not self.box.left:
+            return ""
+        last = self.box.calls[-1]
+        again = self.box.call("the same again", last.shape, last.a, last.b, last.extras)
+        differ = int((again.bits != last.bits).sum())
+        return f"not repeatable: {differ} outputs differ when a call is repeated" if differ else ""
