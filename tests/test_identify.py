@@ -334,8 +334,20 @@ def test_a_gemm_that_ignores_its_operands_is_told():
 
 
 def test_what_the_gemm_raises_comes_through():
-    with pytest.raises(TypeError, match="e5m2 only"):
+    with pytest.raises(TypeError, match="e5m2 only") as raised:
         mj.identify(_raising, shapes=[(4, 6, 8)])
+    assert "a float8_e4m3fn[4, 8], b float8_e4m3fn[8, 6]" in raised.value.__notes__[0]
+
+
+def test_operands_that_are_ignored_are_told():
+    plain = member_gemm(HOPPER_SLOW, Interface((E4M3, E4M3), F32))
+    found = mj.identify(
+        lambda a, b, scale_a, scale_b, bias: plain(a, b, scale_a=scale_a, bias=bias),
+        operands=("scale_a", "scale_b", "bias"),
+        shapes=[(24, 24, 256)],
+    )
+    assert found.verdict == "outside the family"
+    assert "do not depend on scale_b" in str(found)
 
 
 def _raising(a, b):

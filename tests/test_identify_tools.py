@@ -306,6 +306,8 @@ def test_command_with_a_function(capsys, tmp_path, monkeypatch):
         "def fast(a, b):\n"
         "    return mj.host.accumulate(a, b, use_fast_accum=True, profile='ada', splitk=1)\n"
         "value = 3\n"
+        "def wants_e5m2(a, b):\n"
+        "    raise RuntimeError('give me e5m2')\n"
     )
     monkeypatch.chdir(tmp_path)
     argv = ["identify", "given_gemm:fast", "--b-layout", "nk", "--shape", "48x48x256", "--json"]
@@ -315,6 +317,10 @@ def test_command_with_a_function(capsys, tmp_path, monkeypatch):
     for target in ("given_gemm", "given_gemm:nope", "no_such_module:f", "given_gemm:value"):
         assert cli.main(["identify", target]) == 2
         assert target in capsys.readouterr().err
+    assert cli.main(["identify", "given_gemm:wants_e5m2", "--shape", "4x6x8"]) == 2
+    error = capsys.readouterr().err
+    assert "give me e5m2" in error
+    assert "raised RuntimeError for float8_e4m3fn[4, 8], float8_e4m3fn[8, 6]" in error
     sys.modules.pop("given_gemm")
 
 

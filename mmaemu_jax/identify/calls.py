@@ -94,7 +94,11 @@ class BlackBox:
         b_values = b.view(fmt_b.dtype)
         if self._layout == "kn":
             b_values = np.ascontiguousarray(b_values.T)
-        result = np.asarray(self._gemm(a.view(fmt_a.dtype), b_values, **extras.keywords()))
+        try:
+            result = np.asarray(self._gemm(a.view(fmt_a.dtype), b_values, **extras.keywords()))
+        except Exception as error:
+            error.add_note(self._called_with(a, b_values, extras))
+            raise
         if result.shape != shape[:2] or result.dtype != self.out_dtype:
             raise ValueError(
                 message(
@@ -107,3 +111,11 @@ class BlackBox:
         made = Call(purpose, shape, a, b, extras, bits.reshape(shape[:2]), questions)
         self.calls.append(made)
         return made
+
+    def _called_with(self, a: np.ndarray, b: np.ndarray, extras: Extras) -> str:
+        given = [f"a {self.formats[0].dtype.name}{list(a.shape)}"]
+        given += [f"b {b.dtype.name}{list(b.shape)}", *extras.keywords()]
+        return message(
+            f"identify: raised by the GEMM when called with {', '.join(given)}.",
+            ["pass other formats, shapes, operands or b_layout"],
+        )

@@ -1,18 +1,21 @@
 """Third question: what happens between accumulator and output? Asked by awkward scales."""
 
+import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from mmaemu_jax.identify.bits import f32
 from mmaemu_jax.identify.calls import BlackBox, Call, Shape
-from mmaemu_jax.identify.check import cut
+from mmaemu_jax.identify.check import cut, mismatches
 from mmaemu_jax.identify.evaluate import Operands
 from mmaemu_jax.identify.find_steps import evaluated
 from mmaemu_jax.identify.member import Epilogue, Member
 from mmaemu_jax.identify.output import Extras, grid_of, output_bits
 from mmaemu_jax.identify.probes import random_code
 
+_PURPOSE = "epilogue"
 _CANDIDATES = 96
 _COMPARED = 40
 _SEED = 4_242
@@ -49,9 +52,24 @@ def ask_epilogue(
                 break
     if best is None:
         return None
-    call = box.call("epilogue", shape, a, b, best)
+    call = box.call(_PURPOSE, shape, a, b, best)
     wrong = {e: _bits(acc, e, box, best) != call.bits.reshape(-1) for e in epilogues}
     return call, [e for e in epilogues if not (wrong[e] & sure.reshape(-1)).any()]
+
+
+def ignored_operands(box: BlackBox, member: Member) -> tuple[str, ...]:
+    """The fewest operands without which ``member`` explains the last call that varied them."""
+    call = [call for call in box.calls if call.purpose == _PURPOSE][-1:]
+    if not call:
+        return ()
+    neutral = vars(box.neutral(call[0].shape))
+    for count in range(1, len(box.operands) + 1):
+        for names in itertools.combinations(box.operands, count):
+            extras = dataclasses.replace(call[0].extras, **{n: neutral[n] for n in names})
+            without = dataclasses.replace(call[0], extras=extras)
+            if not len(mismatches(member, box.interface, without)):
+                return names
+    return ()
 
 
 def _agreed(members: Sequence[Member], operands: Operands, shape: Shape):

@@ -12,7 +12,7 @@ from mmaemu_jax.identify.calls import BlackBox, Call, Shape
 from mmaemu_jax.identify.check import mismatches
 from mmaemu_jax.identify.equivalence import canonical, losing_additions
 from mmaemu_jax.identify.family import Family, family_of
-from mmaemu_jax.identify.find_epilogue import ask_epilogue
+from mmaemu_jax.identify.find_epilogue import ask_epilogue, ignored_operands
 from mmaemu_jax.identify.find_plan import Plans, find_plans, separating_triples
 from mmaemu_jax.identify.find_steps import (
     POOL,
@@ -119,7 +119,9 @@ class _Search:
             return self._outside("no single member explains the results", members[0])
         members = self._with_epilogues(left, epilogues)
         if not members:
-            return self._outside("no epilogue explains the results", left[0])
+            ignored = ", ".join(ignored_operands(self.box, left[0]))
+            why = f"the results do not depend on {ignored}" if ignored else ""
+            return self._outside(why or "no epilogue explains the results", left[0])
         classes = conclude.classify(self.box, self.shapes, members, self.aliases)
         left = self._verified(classes)
         if not left:
