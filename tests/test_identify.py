@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -21,11 +23,13 @@ from mmaemu_jax.identify import (
     native_dot,
     profile_member,
 )
+from mmaemu_jax.identify.conclude import neighbours
 from mmaemu_jax.identify.equivalence import canonical
-from mmaemu_jax.identify.probes import dense
+from mmaemu_jax.identify.full import dense
 from mmaemu_jax.testing import assert_bitwise_equal
 
 BUDGET = 12
+HOPPER_SLOW = profile_member("hopper", use_fast_accum=False)
 F32, BF16, F16 = (np.dtype(t) for t in (np.float32, ml_dtypes.bfloat16, np.float16))
 
 #: What the drawn black boxes look like from outside, and the shapes they may be asked at.
@@ -138,7 +142,11 @@ def test_own_kernels(name):
     assert found.verdict == "identified"
     assert len(found.classes) == 1, str(found)
     member = profile_member(preset, use_fast_accum=fast, split=split)
-    assert answers(found, interface) == {canonical(member, interface, found.shapes)}
+    key = canonical(member, interface, found.shapes)
+    assert answers(found, interface) == {key}
+    excluded = {w.member for w in found.witnesses}
+    for change, other in neighbours(member, family_of(interface)):
+        assert other in excluded or canonical(other, interface, found.shapes) == key, change
 
 
 def test_own_scaled_mm():
@@ -159,21 +167,34 @@ def test_own_scaled_mm():
 
 # XLA's own dot. docs/identify.md says what is found here.
 
+#: (restart, pairs swapped, NaN) by version of jax and output dtype.
+FLOAT32 = (512, False, "signed")
+XLA = {
+    "0.10.2": {F32: FLOAT32, BF16: FLOAT32, F16: FLOAT32},
+    "0.12.0.1": {F32: FLOAT32, BF16: (1024, True, "signed odd"), F16: FLOAT32},
+}
 
-@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+
+def measured_cpu() -> bool:
+    """Whether XLA has the same instructions here as where the above was found."""
+    info = Path("/proc/cpuinfo")
+    flags = set(info.read_text().split()) if info.exists() else set()
+    return "avx512f" in flags and not flags & {"avx512_bf16", "amx_bf16", "amx_tile"}
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=str)
 def test_xla_cpu_dot(dtype):
-    interface = Interface((E4M3, E4M3), dtype)
-    found = identify(native_dot(dtype), interface, [(64, 64, 1024)])
-    if dtype == BF16 and found.verdict == "outside the family":
-        assert found.counterexample is not None  # what newer versions of XLA do to bfloat16
+    found = identify(native_dot(dtype), Interface((E4M3, E4M3), dtype), [(64, 64, 1040)])
+    if jax.__version__ not in XLA or not measured_cpu():
+        assert found.member or found.counterexample
         return
     assert found.verdict == "identified", str(found)
-    member = found.member
-    assert member is not None
-    assert (member.plan.block, member.arithmetic.add) == (1, "f32")
-    assert member.arithmetic.subnormals == "gradual"
-    if dtype == F32:
-        assert (member.plan.restart.tile, member.epilogue.nan) == (512, "signed")
+    assert len(found.classes) == 1
+    plan, step, nan = found.member.plan, found.member.arithmetic, found.member.epilogue.nan
+    assert (plan.restart.tile, plan.swapped, nan) == XLA[jax.__version__][dtype]
+    assert (plan.block, step.add, step.subnormals) == (1, "f32", "gradual")
+    assert plan.lanes.is_whole
+    assert plan.split.is_whole
 
 
 # Outside the family.
@@ -197,43 +218,6 @@ def test_outside_the_family(gemm):
     assert gemm(*operands).view(np.uint32)[row, column] == example.seen
     said = member_gemm(nearest, interface)(*operands).view(np.uint32)[row, column]
     assert said == example.expected != example.seen
-
-
-# One parameter apart.
-
-HOPPER_SLOW = profile_member("hopper", use_fast_accum=False)
-ONE_APART = {
-    "14 bits": {"frac": 14},
-    "12 bits": {"frac": 12},
-    "14 result bits": {"frac_out": 14},
-    "nearest": {"align": "nearest"},
-    "floor": {"align": "floor"},
-    "result nearest": {"result": "nearest"},
-    "normalised subnormals": {"subnormals": "normalised"},
-    "zeros lend": {"zeros": "lend"},
-}
-
-
-@pytest.mark.parametrize("change", ONE_APART)
-def test_one_number_apart_is_never_missed(change):
-    interface = Interface((E4M3, E4M3), BF16)
-    step = dataclasses.replace(HOPPER_SLOW.arithmetic, **ONE_APART[change])
-    member = dataclasses.replace(HOPPER_SLOW, arithmetic=step)
-    found = identify(member_gemm(member, interface), interface, [(48, 48, 512)])
-    key = canonical(HOPPER_SLOW, interface, found.shapes)
-    assert canonical(member, interface, found.shapes) in answers(found, interface)
-    assert key not in answers(found, interface)
-
-
-@pytest.mark.parametrize("size", [32, 64, 256])
-def test_another_restart_is_never_missed(size):
-    interface = Interface((E4M3, E4M3), BF16)
-    restart = dataclasses.replace(HOPPER_SLOW.plan.restart, tile=size)
-    member = dataclasses.replace(
-        HOPPER_SLOW, plan=dataclasses.replace(HOPPER_SLOW.plan, restart=restart)
-    )
-    found = identify(member_gemm(member, interface), interface, [(48, 48, 512)])
-    assert answers(found, interface) == {canonical(member, interface, found.shapes)}
 
 
 # The answer as data and text.
@@ -282,14 +266,24 @@ def test_a_small_budget_is_said():
     assert Identification.from_json(found.to_json()) == found
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("shape", [(1, 1, 2), (3, 5, 7)])
+@pytest.mark.parametrize("shape", [(1, 1, 2), (3, 5, 7), (1, 1, 512)], ids=str)
 def test_tiny_shapes(shape):
     interface = Interface((E4M3, E4M3), F32)
     member = Member(Plan(1, True))
     found = identify(member_gemm(member, interface), interface, [shape])
     assert found.verdict != "outside the family"
     assert len(found.calls) <= BUDGET
+    if found.classes:
+        assert canonical(member, interface, found.shapes) in answers(found, interface)
+
+
+@pytest.mark.parametrize("shape", [(1, 128, 384), (128, 2, 384), (12, 40, 384)], ids=str)
+def test_few_rows_or_columns(shape):
+    """One row is asked as many questions as there are columns."""
+    interface = Interface((E4M3, E4M3), BF16)
+    found = identify(member_gemm(HOPPER_SLOW, interface), interface, [shape])
+    assert found.verdict == "identified", str(found)
+    assert answers(found, interface) == {canonical(HOPPER_SLOW, interface, found.shapes)}
 
 
 def test_layouts():
@@ -319,6 +313,45 @@ def test_layouts():
 def test_arguments(options, error):
     with pytest.raises(error, match="identify"):
         mj.identify(lambda a, b: a, **options)
+
+
+def test_a_gemm_that_is_not_repeatable_is_told():
+    rng = np.random.default_rng(0)
+
+    def gemm(a, b):
+        order = rng.permutation(a.shape[1])
+        return OUTSIDE[0](a[:, order], b[order])
+
+    found = mj.identify(gemm, shapes=[(24, 24, 256)])
+    assert found.verdict == "outside the family"
+    assert "not repeatable" in str(found)
+
+
+def test_a_gemm_that_ignores_its_operands_is_told():
+    found = mj.identify(lambda a, b: np.zeros((24, 24), np.float32), shapes=[(24, 24, 256)])
+    assert found.verdict == "outside the family"
+    assert "every output is 0x0" in str(found)
+
+
+def test_what_the_gemm_raises_comes_through():
+    with pytest.raises(TypeError, match="e5m2 only") as raised:
+        mj.identify(_raising, shapes=[(4, 6, 8)])
+    assert "a float8_e4m3fn[4, 8], b float8_e4m3fn[8, 6]" in raised.value.__notes__[0]
+
+
+def test_operands_that_are_ignored_are_told():
+    plain = member_gemm(HOPPER_SLOW, Interface((E4M3, E4M3), F32))
+    found = mj.identify(
+        lambda a, b, scale_a, scale_b, bias: plain(a, b, scale_a=scale_a, bias=bias),
+        operands=("scale_a", "scale_b", "bias"),
+        shapes=[(24, 24, 256)],
+    )
+    assert found.verdict == "outside the family"
+    assert "do not depend on scale_b" in str(found)
+
+
+def _raising(a, b):
+    raise TypeError("e5m2 only")
 
 
 def test_a_result_of_another_kind():

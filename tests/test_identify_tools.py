@@ -33,12 +33,15 @@ from mmaemu_jax.identify import (
     profile_member,
     separate,
 )
+from mmaemu_jax.identify.absorbed import absorbed
 from mmaemu_jax.identify.conclude import neighbours
 from mmaemu_jax.identify.equivalence import canonical
 from mmaemu_jax.identify.evaluate import Operands, accumulators
 from mmaemu_jax.identify.output import Extras, output_bits
-from mmaemu_jax.identify.plan import absorbed, combination, fingerprint
-from mmaemu_jax.identify.probes import draw_triples, small_exponent, triple_matrices
+from mmaemu_jax.identify.parts import combination
+from mmaemu_jax.identify.plan import fingerprint
+from mmaemu_jax.identify.questions import Layout
+from mmaemu_jax.identify.triples import draw_triples, small_exponent, triple_probes
 from mmaemu_jax.testing import assert_bitwise_equal, families, operands
 
 F32 = np.dtype(np.float32)
@@ -109,10 +112,10 @@ def test_absorption_is_what_evaluation_does():
         if member.arithmetic.add in ("f64", "exact"):
             continue
         k = int(rng.integers(64, 700))
-        triples = draw_triples(rng, 48, k)
+        layout = Layout.of([(48, 48, k), (1, 48, k), (48, 4, k)][int(rng.integers(3))])
+        triples = draw_triples(rng, layout, k)
         small = small_exponent(formats, -149)
-        a, b = triple_matrices(formats, triples, (48, 48, k), small)
-        pairs = Operands.of(formats, a, b, True)
+        pairs = triple_probes(formats, triples, layout, small).operands(formats, k)
         acc = accumulators(member.plan, (member.arithmetic,), pairs)[0]
         lost = absorbed([member.plan], k, triples)[0]
         assert ((acc != 2.0 ** sum(small)) == lost).all(), member
@@ -267,6 +270,7 @@ def test_classify(change):
     assert best.explained == min(found.differing, 256)
     assert best.broken == 0
     assert best.change in str(found)
+    assert len(str(found).splitlines()) < 12
 
 
 def test_classify_finds_nothing_to_explain():
@@ -280,6 +284,10 @@ def test_classify_finds_nothing_to_explain():
     assert "no single change" in str(found)
     with pytest.raises(ValueError, match="classify"):
         classify(a, b[:, 1:], seen, "hopper")
+    with pytest.raises(ValueError, match=r"classify.*b_layout"):
+        classify(a, b, seen, "hopper", b_layout="mn")
+    with pytest.raises(ValueError, match=r"classify.*seen"):
+        classify(a, b, seen.astype(np.float64), "hopper")
 
 
 # The command.
@@ -298,6 +306,8 @@ def test_command_with_a_function(capsys, tmp_path, monkeypatch):
         "def fast(a, b):\n"
         "    return mj.host.accumulate(a, b, use_fast_accum=True, profile='ada', splitk=1)\n"
         "value = 3\n"
+        "def wants_e5m2(a, b):\n"
+        "    raise RuntimeError('give me e5m2')\n"
     )
     monkeypatch.chdir(tmp_path)
     argv = ["identify", "given_gemm:fast", "--b-layout", "nk", "--shape", "48x48x256", "--json"]
@@ -307,6 +317,10 @@ def test_command_with_a_function(capsys, tmp_path, monkeypatch):
     for target in ("given_gemm", "given_gemm:nope", "no_such_module:f", "given_gemm:value"):
         assert cli.main(["identify", target]) == 2
         assert target in capsys.readouterr().err
+    assert cli.main(["identify", "given_gemm:wants_e5m2", "--shape", "4x6x8"]) == 2
+    error = capsys.readouterr().err
+    assert "give me e5m2" in error
+    assert "raised RuntimeError for float8_e4m3fn[4, 8], float8_e4m3fn[8, 6]" in error
     sys.modules.pop("given_gemm")
 
 

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import sys
+import traceback
 
 from mmaemu_jax.commands.parsing import shape
 
@@ -93,4 +94,21 @@ def _load(target: str):
         sys.path.remove("")
     if not callable(value):
         raise ValueError(f"identify: {target!r} is not callable.")
-    return value
+    return _reported(target, value)
+
+
+def _reported(target: str, gemm):
+    """``gemm``, whose errors end the command as those of usage do, after their traceback."""
+
+    def call(*operands, **keywords):
+        try:
+            return gemm(*operands, **keywords)
+        except Exception as error:
+            traceback.print_exc()
+            given = [f"{x.dtype.name}{list(x.shape)}" for x in operands] + [*keywords]
+            raise ValueError(
+                f"identify: {target} raised {type(error).__name__} for {', '.join(given)}; "
+                "see --a, --b, --shape, --operands and --b-layout."
+            ) from error
+
+    return call

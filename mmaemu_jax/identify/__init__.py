@@ -16,7 +16,7 @@ from mmaemu_jax.identify.member import Member as Member
 from mmaemu_jax.identify.member import member_of as member_of
 from mmaemu_jax.identify.models import profile_member as profile_member
 from mmaemu_jax.identify.native import native_dot as native_dot
-from mmaemu_jax.identify.plan import Parts as Parts
+from mmaemu_jax.identify.parts import Parts as Parts
 from mmaemu_jax.identify.plan import Plan as Plan
 from mmaemu_jax.identify.report import EquivalenceClass as EquivalenceClass
 from mmaemu_jax.identify.report import Identification as Identification

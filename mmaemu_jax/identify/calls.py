@@ -9,6 +9,7 @@ import numpy as np
 from mmaemu_jax.errors import message
 from mmaemu_jax.identify.output import Extras
 from mmaemu_jax.identify.probes import Formats
+from mmaemu_jax.identify.questions import outputs
 
 Shape = tuple[int, int, int]
 
@@ -17,7 +18,7 @@ Shape = tuple[int, int, int]
 class Call:
     """One call: codes a [M, K] and b [N, K], further operands, and the output's bits [M, N].
 
-    ``pairs`` outputs (i, i) were designed; all outputs count.
+    ``questions`` were asked (:mod:`mmaemu_jax.identify.questions`); all outputs count.
     """
 
     purpose: str
@@ -26,12 +27,17 @@ class Call:
     b: np.ndarray
     extras: Extras
     bits: np.ndarray
-    pairs: int = 0
+    questions: int = 0
 
     @property
-    def diagonal(self) -> np.ndarray:
-        """The bits of the designed outputs."""
-        return self.bits.diagonal()[: self.pairs]
+    def asked(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the outputs that answer them."""
+        return outputs(self.shape, self.questions)
+
+    @property
+    def answers(self) -> np.ndarray:
+        """Their bits."""
+        return self.bits[self.asked]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +86,7 @@ class BlackBox:
         a: np.ndarray,
         b: np.ndarray,
         extras: Extras | None = None,
-        pairs: int = 0,
+        questions: int = 0,
     ) -> Call:
         """One call of the GEMM on codes a [M, K] and b [N, K]."""
         extras = self.neutral(shape) if extras is None else extras
@@ -88,7 +94,11 @@ class BlackBox:
         b_values = b.view(fmt_b.dtype)
         if self._layout == "kn":
             b_values = np.ascontiguousarray(b_values.T)
-        result = np.asarray(self._gemm(a.view(fmt_a.dtype), b_values, **extras.keywords()))
+        try:
+            result = np.asarray(self._gemm(a.view(fmt_a.dtype), b_values, **extras.keywords()))
+        except Exception as error:
+            error.add_note(self._called_with(a, b_values, extras))
+            raise
         if result.shape != shape[:2] or result.dtype != self.out_dtype:
             raise ValueError(
                 message(
@@ -98,6 +108,14 @@ class BlackBox:
                 )
             )
         bits = np.ascontiguousarray(result).view(f"u{self.out_dtype.itemsize}")
-        made = Call(purpose, shape, a, b, extras, bits.reshape(shape[:2]), pairs)
+        made = Call(purpose, shape, a, b, extras, bits.reshape(shape[:2]), questions)
         self.calls.append(made)
         return made
+
+    def _called_with(self, a: np.ndarray, b: np.ndarray, extras: Extras) -> str:
+        given = [f"a {self.formats[0].dtype.name}{list(a.shape)}"]
+        given += [f"b {b.dtype.name}{list(b.shape)}", *extras.keywords()]
+        return message(
+            f"identify: raised by the GEMM when called with {', '.join(given)}.",
+            ["pass other formats, shapes, operands or b_layout"],
+        )

@@ -39,12 +39,12 @@ def member_bits(
 
 def mismatches(member: Member, interface: Interface, call: Call) -> np.ndarray:
     """int64 [n, 2]: outputs of ``call``, among those compared, that ``member`` gets wrong."""
-    if call.pairs:
-        index = np.arange(call.pairs)
-        bits = member_bits(member, interface, call, index, index, paired=True)
-        wrong = np.flatnonzero(differs(bits, call.diagonal, member, interface.out_dtype))
-        if len(wrong):
-            return np.stack([wrong, wrong], axis=1)
+    if call.questions:
+        asked = np.stack(call.asked, axis=1)
+        bits = member_bits(member, interface, call, *call.asked, paired=True)
+        wrong = differs(bits, call.answers, member, interface.out_dtype)
+        if wrong.any():
+            return asked[wrong]
     rows, columns = compared(call)
     bits = member_bits(member, interface, call, rows, columns).reshape(len(rows), len(columns))
     return np.argwhere(differs(bits, call.bits[np.ix_(rows, columns)], member, interface.out_dtype))
@@ -74,18 +74,41 @@ def with_specials(acc: np.ndarray, interface: Interface, a, b, paired: bool) -> 
     A NaN has the sign of the NaN that entered (of a before b, at the first position), and the
     minus that x86 gives to Inf times 0 and to Inf minus Inf.
     """
-    values = [fmt.values[codes] for fmt, codes in zip(interface.formats, (a, b), strict=True)]
-    if all(np.isfinite(v).all() for v in values):
+    x, y = (fmt.values[codes] for fmt, codes in zip(interface.formats, (a, b), strict=True))
+    telling = np.flatnonzero(~(np.isfinite(x).all(0) & np.isfinite(y).all(0)))
+    if not len(telling):
         return acc
-    out = acc.copy()
-    x, y = values if paired else (values[0][:, None], values[1][None])
-    with np.errstate(invalid="ignore"):
-        ieee = np.zeros(np.broadcast_shapes(x.shape[:-1], y.shape[:-1]))
-        sign = np.full(ieee.shape, -1.0)
-        for k in reversed(range(x.shape[-1])):
-            ieee = ieee + x[..., k] * y[..., k]
-            for factor in (y[..., k], x[..., k]):
-                sign = np.where(np.isnan(factor), np.copysign(1.0, factor), sign)
-    ieee, sign = ieee.reshape(-1), sign.reshape(-1)
-    out = np.where(np.isfinite(ieee), out, ieee)
-    return np.where(np.isnan(out), np.copysign(np.nan, sign), out)
+    x, y = x[:, telling], y[:, telling]
+
+    def some(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Whether any position of an output has both."""
+        left, right = left.astype(np.float32), right.astype(np.float32)
+        return ((left * right).sum(-1) if paired else left @ right.T).reshape(-1) > 0
+
+    def infinite(sign: float) -> np.ndarray:
+        same, other = sign * np.inf, -sign * np.inf
+        return (
+            some(x == np.inf, sign * y > 0) | some(x == -np.inf, sign * y < 0)
+            | some(x > 0, y == same) | some(x < 0, y == other)
+        )  # fmt: skip
+
+    up, down = infinite(1.0), infinite(-1.0)
+    invalid = (up & down) | some(np.isinf(x), y == 0) | some(x == 0, np.isinf(y))
+    first_x, sign_x = _first_nan(x)
+    first_y, sign_y = _first_nan(y)
+    if not paired:
+        first_x, sign_x = (np.repeat(v, len(y)) for v in (first_x, sign_x))
+        first_y, sign_y = (np.tile(v, len(x)) for v in (first_y, sign_y))
+    entered = np.minimum(first_x, first_y) < x.shape[-1]
+    sign = np.where(first_x <= first_y, sign_x, sign_y)
+    out = np.where(up, np.inf, np.where(down, -np.inf, acc))
+    out = np.where(invalid, -np.nan, out)
+    return np.where(entered, np.copysign(np.nan, sign), out)
+
+
+def _first_nan(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each row's first NaN stands (its length: nowhere), and 1 with that NaN's sign."""
+    nan = np.isnan(values)
+    first = nan.argmax(-1)
+    sign = np.copysign(1.0, values[np.arange(len(values)), first])
+    return np.where(nan.any(-1), first, values.shape[-1]), sign

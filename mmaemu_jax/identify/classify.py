@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from mmaemu_jax.arguments import output_dtype_argument, unknown_option
 from mmaemu_jax.errors import message
 from mmaemu_jax.identify.arguments import format_pair
-from mmaemu_jax.identify.calls import Call, Interface
+from mmaemu_jax.identify.calls import Call, Interface, Shape
 from mmaemu_jax.identify.check import member_bits
 from mmaemu_jax.identify.conclude import neighbours
+from mmaemu_jax.identify.equivalence import canonical
 from mmaemu_jax.identify.family import SPLITS, family_of
 from mmaemu_jax.identify.member import Member
 from mmaemu_jax.identify.models import as_member
 from mmaemu_jax.identify.output import Extras
-from mmaemu_jax.identify.plan import Plan
 from mmaemu_jax.testing.bits import bits_of
 
 #: Outputs that are explained at most, and products that are evaluated to find them.
@@ -24,6 +25,7 @@ _MOST = 512
 #: A change that explains none of this many differing outputs is not looked at further.
 _FEW = 24
 _PRODUCTS = 1 << 26
+_LISTED = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Classification:
     Attributes:
         outputs: outputs that were compared.
         differing: of these, those that differ from the expected model.
-        explanations: changes that explain at least one of them and break nothing, the best first.
+        explanations: changes that explain at least one of them and break nothing, the best first;
+            of changes that are one computation at this K the plainest.
     """
 
     outputs: int
@@ -59,10 +62,14 @@ class Classification:
 
     def __str__(self) -> str:
         lines = [f"{self.differing} of {self.outputs} outputs differ from the expected model"]
+        most = self.explanations[0].explained if self.explanations else 0
+        best = [e for e in self.explanations if e.explained == most or e.broken][:_LISTED]
         lines += [
             f"  {e.change}: explains {e.explained}" + (f", breaks {e.broken}" if e.broken else "")
-            for e in self.explanations
+            for e in best
         ]
+        if len(best) < len(self.explanations):
+            lines.append(f"  {len(self.explanations) - len(best)} more changes explain some")
         if self.differing and not self.explanations:
             lines.append("  no single change of the model explains any of them")
         return "\n".join(lines)
@@ -110,7 +117,7 @@ def classify(
         return Classification(len(rows), 0, ())
     found = []
     few = np.flatnonzero(differ)[:_FEW]
-    for change, other in _changes(member, interface):
+    for change, other in _changes(member, interface, call.shape):
         if not (_pairs(other, interface, call, rows[few], columns[few]) == wanted[few]).any():
             continue
         bits = _pairs(other, interface, call, rows, columns)
@@ -125,6 +132,9 @@ def classify(
 
 def _as_call(a, b, seen, b_layout, scale_a, scale_b, scale_result, bias):
     a, b, seen = (np.asarray(x) for x in (a, b, seen))
+    output_dtype_argument("classify", "seen", seen.dtype)
+    if b_layout not in ("kn", "nk"):
+        raise unknown_option("classify", "b_layout", b_layout, ("kn", "nk"), "b_layout='kn'")
     b = np.ascontiguousarray(b.T) if b_layout == "kn" else b
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or seen.shape != (len(a), len(b)):
         raise ValueError(
@@ -169,16 +179,13 @@ def _pairs(member: Member, interface: Interface, call: Call, rows, columns) -> n
     return member_bits(member, interface, call, rows, columns, paired=True)
 
 
-def _changes(member: Member, interface: Interface) -> Sequence[tuple[str, Member]]:
-    """Single changes, and every split with the member's own arithmetic."""
+def _changes(member: Member, interface: Interface, shape: Shape) -> Sequence[tuple[str, Member]]:
+    """Single changes, and every split with the member's own arithmetic, one of each computation."""
     changes = list(neighbours(member, family_of(interface)))
-    seen = {other for _, other in changes} | {member}
     for split in SPLITS:
-        other = dataclasses.replace(member, plan=_split(member.plan, split))
-        if other not in seen:
-            changes.append((other.words()[0], other))
-    return changes
-
-
-def _split(plan: Plan, split) -> Plan:
-    return dataclasses.replace(plan, split=split)
+        other = dataclasses.replace(member, plan=dataclasses.replace(member.plan, split=split))
+        changes.append((other.words()[0], other))
+    distinct = {canonical(member, interface, [shape]): ("", member)}
+    for change, other in changes:
+        distinct.setdefault(canonical(other, interface, [shape]), (change, other))
+    return list(distinct.values())[1:]

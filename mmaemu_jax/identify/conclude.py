@@ -8,9 +8,11 @@ import numpy as np
 from mmaemu_jax.identify.calls import BlackBox, Call, Interface, Shape
 from mmaemu_jax.identify.check import compared, differs, member_bits, mismatches
 from mmaemu_jax.identify.equivalence import canonical, is_argued
-from mmaemu_jax.identify.family import BLOCKS, LANES, RESTARTS, WHOLE, Family
+from mmaemu_jax.identify.family import BLOCKS, LANES, RESTARTS, Family
 from mmaemu_jax.identify.member import Member
-from mmaemu_jax.identify.plan import Parts, Plan
+from mmaemu_jax.identify.parts import WHOLE, Parts
+from mmaemu_jax.identify.plan import Plan
+from mmaemu_jax.identify.questions import Layout
 from mmaemu_jax.identify.report import EquivalenceClass, Identification, Witness
 from mmaemu_jax.identify.shrink import Counterexample, of_output, smallest
 
@@ -59,15 +61,21 @@ def found(
         for change, other in neighbours(classes[0].members[0], family)
         if canonical(other, box.interface, shapes) not in keys
     ]
+    open_ = separable and len(classes) > 1
     return _identification(
-        box, family, shapes, "undecided" if separable and len(classes) > 1 else "identified",
+        box, family, shapes, "undecided" if open_ else "identified",
         classes=tuple(classes), witnesses=_witnesses(box, runners_up), tried=tried,
+        why=f"the calls ended first: {_asks(shapes)}" if open_ else "",
     )  # fmt: skip
+
+
+def _asks(shapes: Sequence[Shape]) -> str:
+    return f"each asks {max(Layout.of(s).count for s in shapes)} questions at most; allow more"
 
 
 def undecided(box: BlackBox, family: Family, shapes: Sequence[Shape], trees: int) -> Identification:
     """Too few questions could be asked to tell the trees apart."""
-    why = f"{trees} orders of additions are left: a call asks min(M, N) questions; allow more"
+    why = f"{trees} orders of additions are left by these calls: {_asks(shapes)}"
     return _identification(box, family, shapes, "undecided", why=why)
 
 
@@ -99,7 +107,7 @@ def _identification(box, family, shapes, verdict, classes=(), witnesses=(), **fi
 def _levels(plan: Plan) -> tuple[int, str]:
     """Fewer levels first, residues last rather than first, c early rather than late."""
     levels = sum(not level.is_whole for level in plan.levels)
-    return 2 * levels + (plan.restart.residue == "first") + plan.late, repr(plan)
+    return 2 * levels + (plan.restart.residue == "first") + plan.late + plan.swapped, repr(plan)
 
 
 def _plainness(member: Member) -> tuple[int, str]:
@@ -135,7 +143,7 @@ def neighbours(member: Member, family: Family):
     plan = member.plan
     options = {"restart": [*RESTARTS], "split": _near_splits(plan.split)}
     if plan.block == 1:
-        options["lanes"] = [*LANES]
+        options |= {"lanes": [*LANES], "swapped": [not plan.swapped]}
     for name, values in options.items():
         for value in values:
             other = dataclasses.replace(plan, **{name: value})
@@ -181,15 +189,16 @@ def _described(member: Member, other: Member) -> tuple[str, Member]:
 def _against(box: BlackBox, other: Member) -> Counterexample | None:
     """An output that ``other`` gets wrong, looked for among few rows first."""
     for call in box.calls:
-        for start in range(0, call.pairs, _ROWS):
-            index = np.arange(start, min(start + _ROWS, call.pairs))
-            bits = member_bits(other, box.interface, call, index, index, paired=True)
-            wrong = np.flatnonzero(differs(bits, call.diagonal[index], other, box.out_dtype))
+        rows, columns = call.asked
+        for start in range(0, call.questions, _ROWS):
+            some = slice(start, start + _ROWS)
+            bits = member_bits(other, box.interface, call, rows[some], columns[some], paired=True)
+            wrong = np.flatnonzero(differs(bits, call.answers[some], other, box.out_dtype))
             if len(wrong):
-                row = int(index[wrong[0]])
-                return of_output(box.interface, other, call, row, row)
+                t = start + int(wrong[0])
+                return of_output(box.interface, other, call, int(rows[t]), int(columns[t]))
     for call in box.calls:
-        if not call.pairs and (example := _in_rows(box.interface, other, call)) is not None:
+        if not call.questions and (example := _in_rows(box.interface, other, call)) is not None:
             return example
     return None
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from mmaemu_jax.identify.calls import Interface, Shape
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
-from mmaemu_jax.identify.plan import Plan, fingerprint
-from mmaemu_jax.identify.probes import Formats, chains_of, contrast
+from mmaemu_jax.identify.plan import Plan, chains_of, fingerprint
+from mmaemu_jax.identify.probes import Formats
+from mmaemu_jax.identify.triples import contrast
 
 _GRADUAL = {"subnormals": "gradual"}
 
@@ -63,10 +64,24 @@ def _step(member: Member, formats: Formats, lengths: list[int]) -> Arithmetic:
     if not any(has_additions(plan, k) for k in lengths):
         step = dataclasses.replace(step, add="f32")
     products = max(largest_block(plan, k) for k in lengths)
-    widest = step.frac + math.ceil(math.log2(4 * products + 2))
-    if widest <= step.frac_out + 1:
+    if step.frac + _widest(products, plan.late, step, formats) <= step.frac_out:
         step = dataclasses.replace(step, frac_out=23, result="truncate")
     return step
+
+
+def _widest(products: int, late: bool, step: Arithmetic, formats: Formats) -> int:
+    """The largest exponent, above E, of the sum of a block's aligned terms.
+
+    A product's significand is at most the one of the largest factors, which the grid of R5 holds,
+    so alignment does not raise it; that of c is at most 2.
+    """
+    bits = [f.mantissa_bits for f in formats]
+    significand = math.prod(2 - 2.0**-m for m in bits)
+    if step.products == "normalised":
+        significand = min(significand, 2 - 2.0 ** -(sum(bits) + 1))
+    if step.frac <= sum(bits):
+        significand += 2.0**-step.frac
+    return math.floor(math.log2(products * significand + (0 if late else 2)))
 
 
 def _borrowed_exponent(formats: Formats) -> int:
@@ -99,6 +114,9 @@ def _epilogue(member: Member, step: Arithmetic, operands: Sequence[str]) -> Epil
     narrow = plain and step.add not in ("exact", "f64")
     if epilogue.via == "once" and (narrow or "scale_result" in operands):
         epilogue = dataclasses.replace(epilogue, via="float32")
+    if "c" in operands and "bias" not in operands and epilogue.c == "separate":
+        via = "float32" if epilogue.via == "once" else epilogue.via  # the sum is one already
+        epilogue = dataclasses.replace(epilogue, via=via)
     if "c" in operands and (epilogue.c, epilogue.bias) == ("separate", "separate"):
         epilogue = dataclasses.replace(epilogue, bias="fused")  # what it is added to is a float32
     return epilogue

@@ -105,7 +105,7 @@ class _Run:
     def chain(self, index: np.ndarray, own: np.ndarray):
         """The sum of a chain; ``index`` is into the operands' positions."""
         if self.plan.block == 1:
-            return functools.reduce(self.add, map(self._term, index))
+            return functools.reduce(self.add, map(self._term, self.plan.in_order(index, own)))
         first, *others = self.plan.blocks_of(index, own)
         c = self._block(first, None)
         for columns in others:

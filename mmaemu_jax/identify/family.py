@@ -15,17 +15,20 @@ from mmaemu_jax.formats import format_of
 from mmaemu_jax.identify.calls import Interface
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
 from mmaemu_jax.identify.output import nan_bits
-from mmaemu_jax.identify.plan import Parts, Plan
-from mmaemu_jax.identify.probes import contrast
-
-WHOLE = Parts()
+from mmaemu_jax.identify.parts import WHOLE, Parts
+from mmaemu_jax.identify.plan import Plan
+from mmaemu_jax.identify.triples import contrast
 
 #: (products per block, late accumulator); 0 is a whole chain.
 BLOCKS = tuple((n, late) for n in (4, 8, 16, 32, 64, 0) for late in (False, True))
 
 RESTARTS = (
     WHOLE,
-    *(Parts(0, size, residue=end) for size in (32, 64, 128, 256, 512) for end in ("last", "first")),
+    *(
+        Parts(0, size, residue=end)
+        for size in (32, 64, 128, 256, 512, 1024)
+        for end in ("last", "first")
+    ),
 )
 
 
@@ -42,7 +45,8 @@ def _splits(count: int) -> tuple[Parts, ...]:
 
 SPLITS = (WHOLE, *(split for count in range(2, 33) for split in _splits(count)))
 
-#: IEEE dots: side by side as SIMD lanes, or a tree over all elements.
+#: IEEE dots: side by side as SIMD lanes, or a tree over all elements. Without either, products may
+#: be added with pairs swapped.
 LANES = (
     WHOLE,
     *(
@@ -179,9 +183,10 @@ def block_plans() -> tuple[Plan, ...]:
 def ieee_plans() -> tuple[Plan, ...]:
     """The trees of IEEE dots, whatever the interface."""
     return tuple(
-        Plan(1, True, split, restart, lanes)
+        Plan(1, True, split, restart, lanes, swapped)
         for split, restart, lanes in itertools.product(SPLITS, RESTARTS, LANES)
         if split.is_whole or lanes.is_whole
+        for swapped in (False, *[True] * lanes.is_whole)
     )
 
 
@@ -195,6 +200,7 @@ def epilogues(interface: Interface) -> tuple[Epilogue, ...]:
     out_dtype, operands = interface.out_dtype, interface.operands
     unsigned = {nan_bits(out_dtype, how): how for how in ("quiet", "canonical")}
     choices: dict[str, tuple] = {"nan": (*unsigned.values(), "signed")}
+    choices["nan"] += ("signed odd",) if out_dtype == "bfloat16" else ()
     scaled = "scale_a" in operands and "scale_b" in operands
     narrow = out_dtype != np.float32
     if scaled:

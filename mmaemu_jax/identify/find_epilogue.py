@@ -1,21 +1,26 @@
 """Third question: what happens between accumulator and output? Asked by awkward scales."""
 
+import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from mmaemu_jax.identify.bits import f32
 from mmaemu_jax.identify.calls import BlackBox, Call, Shape
-from mmaemu_jax.identify.check import cut
+from mmaemu_jax.identify.check import cut, mismatches
 from mmaemu_jax.identify.evaluate import Operands
 from mmaemu_jax.identify.find_steps import evaluated
 from mmaemu_jax.identify.member import Epilogue, Member
 from mmaemu_jax.identify.output import Extras, grid_of, output_bits
 from mmaemu_jax.identify.probes import random_code
 
+_PURPOSE = "epilogue"
 _CANDIDATES = 96
 _COMPARED = 40
 _SEED = 4_242
+#: Of the value a bias or c is added to: too small to move it, but not to stop it short of a tie.
+_TINY = (2.0**-27, -(2.0**-27))
 
 
 def ask_epilogue(
@@ -47,9 +52,24 @@ def ask_epilogue(
                 break
     if best is None:
         return None
-    call = box.call("epilogue", shape, a, b, best)
+    call = box.call(_PURPOSE, shape, a, b, best)
     wrong = {e: _bits(acc, e, box, best) != call.bits.reshape(-1) for e in epilogues}
     return call, [e for e in epilogues if not (wrong[e] & sure.reshape(-1)).any()]
+
+
+def ignored_operands(box: BlackBox, member: Member) -> tuple[str, ...]:
+    """The fewest operands without which ``member`` explains the last call that varied them."""
+    call = [call for call in box.calls if call.purpose == _PURPOSE][-1:]
+    if not call:
+        return ()
+    neutral = vars(box.neutral(call[0].shape))
+    for count in range(1, len(box.operands) + 1):
+        for names in itertools.combinations(box.operands, count):
+            extras = dataclasses.replace(call[0].extras, **{n: neutral[n] for n in names})
+            without = dataclasses.replace(call[0], extras=extras)
+            if not len(mismatches(member, box.interface, without)):
+                return names
+    return ()
 
 
 def _agreed(members: Sequence[Member], operands: Operands, shape: Shape):
@@ -80,16 +100,21 @@ def _few_products(rng, box: BlackBox, shape: Shape) -> tuple[np.ndarray, np.ndar
 
 
 def _draw(rng, box: BlackBox, shape: Shape, acc: np.ndarray) -> Extras:
-    """Scales whose products with some accumulator lie next to a tie of the output, a bias and a c
-    that nearly cancel what they are added to."""
+    """Scales whose products with some accumulator lie next to a tie of the output, or powers of
+    two, and a bias and a c that nearly cancel what they are added to, or are tiny."""
     m, n, _ = shape
     grid = grid_of(box.out_dtype)
     some = np.abs(acc[rng.integers(min(m, _COMPARED)), rng.integers(min(n, _COMPARED))])
-    tie = 1 + (2 * int(rng.integers(1 << min(grid.bits, 22))) + 1) * 2.0 ** -(grid.bits + 1)
+    tie = _critical(rng, grid.bits)
     scale_a = f32(np.array(rng.uniform(1, 2) * 2.0 ** rng.integers(-2, 3)))
     values: dict = {}
     last = float(f32(np.array(rng.uniform(0.5, 2)))) if "scale_result" in box.operands else 1.0
+    beta = f32(np.array(rng.uniform(0.5, 2)))
     scale_b = f32(np.array(tie * 2.0 ** rng.integers(0, 3) / (some * scale_a * last)))
+    if rng.random() < 0.3:  # accumulators on the output's grid stay there, but for bias and c
+        scale_a, scale_b, last, beta = (
+            2.0 ** np.frexp(x)[1] for x in (scale_a, scale_b, last, beta)
+        )
     if "scale_a" in box.operands:
         values["scale_a"] = np.float32(scale_a)
     if "scale_b" in box.operands:
@@ -100,15 +125,25 @@ def _draw(rng, box: BlackBox, shape: Shape, acc: np.ndarray) -> Extras:
     y = acc * alpha
     if "bias" in box.operands:
         fraction = rng.choice([7, 10, 23])  # as held by bfloat16, float16 and float32
-        close = y[np.arange(n) % m, np.arange(n)] * rng.choice([1.0, 1.0, 0.5, 3.0], n)
+        close = y[np.arange(n) % m, np.arange(n)] * rng.choice([1.0, 1.0, 0.5, 3.0, *_TINY], n)
         values["bias"] = _short(-close, int(fraction)).astype(np.float32)
     if "c" in box.operands:
-        beta = f32(np.array(rng.uniform(0.5, 2)))
         values["beta"] = np.float32(beta)
-        values["c"] = _short(-y / beta * rng.choice([1.0, 1.0, 0.25], (m, n)), 23).astype(
+        values["c"] = _short(-y / beta * rng.choice([1.0, 1.0, 0.25, *_TINY], (m, n)), 23).astype(
             np.float32
         )
     return Extras(**values)
+
+
+def _critical(rng, bits: int) -> float:
+    """A value in [1, 2) where the rounding to so few bits changes: a tie, on or off a grid that the
+    value may be rounded to before, or, as truncation has it, a multiple."""
+    if bits > 22:
+        return 1 + (2 * int(rng.integers(1 << 22)) + 1) * 2.0**-24
+    point = 1 + int(rng.integers(1, 2 << bits)) * 2.0 ** -(bits + 1)
+    return point + (
+        rng.choice([0, 0, -(2.0**-8), 2.0**-8, -(2.0**-11), 2.0**-11]) if bits < 7 else 0
+    )
 
 
 def _short(x: np.ndarray, bits: int) -> np.ndarray:

@@ -6,19 +6,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mmaemu_jax.identify.absorbed import absorbed
 from mmaemu_jax.identify.calls import BlackBox, Shape
+from mmaemu_jax.identify.equivalence import losing_additions
 from mmaemu_jax.identify.family import every_plan
-from mmaemu_jax.identify.member import Epilogue
+from mmaemu_jax.identify.member import Epilogue, Member
 from mmaemu_jax.identify.output import Extras, output_bits
-from mmaemu_jax.identify.plan import Plan, absorbed
-from mmaemu_jax.identify.probes import (
+from mmaemu_jax.identify.plan import Plan
+from mmaemu_jax.identify.probes import Sparse
+from mmaemu_jax.identify.questions import Layout
+from mmaemu_jax.identify.triples import (
     draw_triples,
     lowest_exponent,
     small_exponent,
-    triple_matrices,
+    triple_probes,
 )
 
 _POOL = 1500
+_TRIES = 3
 _SEED = 20_240
 
 
@@ -38,12 +43,12 @@ class Plans:
 
 def find_plans(box: BlackBox, shape: Shape, alive: Plans | None, calls: int) -> Plans:
     """The family's plans (or those of ``alive``) that explain ``calls`` calls at ``shape``."""
-    k = shape[2]
+    k, layout = shape[2], Layout.of(shape)
     plans = list(alive.alive if alive else every_plan())
     lossless, closest = (alive.lossless, alive.closest) if alive else (True, plans[0])
     for number in range(calls):
         first = alive is None and number == 0
-        triples = _choose(plans, k, min(shape[:2]), number, first) if plans or first else None
+        triples = _choose(plans, k, layout, number, first) if plans or first else None
         if triples is None:
             break
         lost = _ask(box, shape, triples)
@@ -67,47 +72,48 @@ def _predicted_at_first(k: int, triples: bytes) -> np.ndarray:
     return absorbed(every_plan(), k, asked)
 
 
-def _choose(plans: Sequence[Plan], k: int, count: int, number: int, first: bool):
+def _choose(plans: Sequence[Plan], k: int, layout: Layout, number: int, first: bool):
     """Triples that the plans disagree about; None if there are none."""
     if k < 3:
         return None
     rng = np.random.default_rng([_SEED, k, number])
     if first:
-        return draw_triples(rng, count, k)
-    pool = draw_triples(rng, _POOL, k)
-    chosen = separating_columns(absorbed(plans, k, pool), count)
-    return pool[:, chosen] if len(chosen) else None
+        return draw_triples(rng, layout, k)
+    pool = layout.widened(_POOL)
+    triples = draw_triples(rng, pool, k)
+    chosen = pool.chosen(absorbed(plans, k, triples), layout)
+    return None if chosen is None else triples[:, chosen]
 
 
-def separating_columns(predictions: np.ndarray, count: int) -> np.ndarray:
-    """Up to ``count`` columns of [hypotheses, columns], the most telling first.
+def separating_triples(
+    members: Sequence[Member], box: BlackBox, shape: Shape, rng: np.random.Generator
+) -> Sparse | None:
+    """Triples about which the trees of ``members`` disagree; None if none were found."""
+    losing = losing_additions(box.interface)
+    plans = {m.plan: None for m in members if m.plan.block != 1 or m.arithmetic.add in losing}
+    if len(plans) < 2 or shape[2] < 3:
+        return None
+    layout = Layout.of(shape)
+    pool = layout.widened(_POOL)
+    for _ in range(_TRIES):
+        triples = draw_triples(rng, pool, shape[2])
+        chosen = pool.chosen(absorbed(list(plans), shape[2], triples), layout)
+        if chosen is not None:
+            return _probes(box, shape, triples[:, chosen])
+    return None
 
-    A column tells as much as the groups it cuts the hypotheses into are small; each one taken has
-    to split further what those before it have left together.
-    """
-    total = len(predictions)
-    _, ids = np.unique(predictions, return_inverse=True)
-    ids = ids.reshape(predictions.shape)
-    varied = np.flatnonzero((ids != ids[:1]).any(0))
-    together = [np.square(np.unique(ids[:, c], return_counts=True)[1]).sum() for c in varied]
-    varied = varied[np.argsort(together, kind="stable")]
-    groups, found, chosen = np.zeros(total, np.int64), 1, []
-    for column in varied:
-        _, split = np.unique(groups * (ids.max() + 1) + ids[:, column], return_inverse=True)
-        if split.max() + 1 > found:
-            groups, found = split, split.max() + 1
-            chosen.append(column)
-            if len(chosen) == count or found == total:
-                break
-    taken = set(chosen)
-    rest = [c for c in varied if c not in taken][: count - len(chosen)]
-    return np.array([*chosen, *rest], np.int64)
+
+def _small(box: BlackBox) -> tuple[int, int]:
+    return small_exponent(box.formats, lowest_exponent(box.out_dtype))
+
+
+def _probes(box: BlackBox, shape: Shape, triples: np.ndarray) -> Sparse:
+    return triple_probes(box.formats, triples, Layout.of(shape), _small(box))
 
 
 def _ask(box: BlackBox, shape: Shape, triples: np.ndarray) -> np.ndarray:
     """Which of the triples lost their small product."""
-    small = small_exponent(box.formats, lowest_exponent(box.out_dtype))
-    a, b = triple_matrices(box.formats, triples, shape, small)
-    call = box.call("order of additions", shape, a, b, pairs=triples.shape[1])
-    kept = output_bits(np.array([2.0 ** sum(small)]), Epilogue(), box.out_dtype, Extras(), True)
-    return call.diagonal != kept
+    a, b = _probes(box, shape, triples).matrices(shape)
+    call = box.call("order of additions", shape, a, b, questions=triples.shape[1])
+    small = np.array([2.0 ** sum(_small(box))])
+    return call.answers != output_bits(small, Epilogue(), box.out_dtype, Extras(), True)

@@ -7,11 +7,14 @@ import numpy as np
 
 from mmaemu_jax.identify.calls import BlackBox, Call, Interface, Shape
 from mmaemu_jax.identify.evaluate import Operands, accumulators
-from mmaemu_jax.identify.find_plan import separating_columns
+from mmaemu_jax.identify.full import dense
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
 from mmaemu_jax.identify.output import Extras, output_bits
 from mmaemu_jax.identify.plan import Plan
-from mmaemu_jax.identify.probes import Sparse, cells_of, dense, draw_steps
+from mmaemu_jax.identify.probes import Sparse
+from mmaemu_jax.identify.questions import Layout
+from mmaemu_jax.identify.shared_probes import draw_probes
+from mmaemu_jax.identify.step_probes import cells_of
 
 POOL = 384
 #: Rows by which most hypotheses fall, before the others are looked at.
@@ -55,7 +58,7 @@ def _explain(plan, pairs, box, operands: Operands, call: Call, rows: slice):
     for step, rounding in pairs:
         by_rounding.setdefault(rounding, set()).add(step)
     some = dataclasses.replace(operands, a=operands.a[rows], b=operands.b[rows])
-    seen, found = call.diagonal[rows], []
+    seen, found = call.answers[rows], []
     every = dict.fromkeys(step for step, _ in pairs)
     for group in by_kind(every):
         acc = accumulators(plan, group, some)
@@ -75,7 +78,7 @@ def closest_step(
     for group in by_kind(steps):
         acc = accumulators(plan, group, operands)
         bits = output_bits(acc, Epilogue(), box.out_dtype, Extras(), True)
-        right = (bits == call.diagonal).sum(1)
+        right = (bits == call.answers).sum(1)
         if right.max() > most:
             best, most = Member(plan, group[int(right.argmax())]), int(right.max())
     return best
@@ -83,7 +86,8 @@ def closest_step(
 
 def designed(box: BlackBox, call: Call) -> Operands:
     """The designed pairs of a call."""
-    return Operands.of(box.formats, call.a[: call.pairs], call.b[: call.pairs], True)
+    rows, columns = call.asked
+    return Operands.of(box.formats, call.a[rows], call.b[columns], True)
 
 
 def predictions(
@@ -117,26 +121,28 @@ def evaluated(
 def ask_steps(box: BlackBox, shape: Shape, probes: Sparse) -> Call:
     """One call of designed pairs."""
     a, b = probes.matrices(shape)
-    return box.call("steps of a chain", shape, a, b, pairs=len(probes))
+    return box.call("steps of a chain", shape, a, b, questions=len(probes))
 
 
 def separating_probes(
     members: Sequence[Member], box: BlackBox, shape: Shape, rng: np.random.Generator, tries: int
 ) -> Sparse | None:
     """Designed pairs about which ``members`` disagree; None if ``tries`` pools show none."""
-    count = min(shape[:2])
+    layout = Layout.of(shape)
+    pool = layout.widened(POOL)
     some = members
     if len(members) > _MAX_COMPARED:
         some = [members[int(i)] for i in rng.choice(len(members), _MAX_COMPARED, replace=False)]
     for _ in range(tries):
         plan = members[int(rng.integers(len(members)))].plan
-        pool = draw_steps(rng, box.formats, cells_of(plan, shape[2], rng), POOL)
-        chosen = separating_columns(predictions(some, box.interface, pool, shape), count)
-        if len(chosen):
-            return pool[chosen]
-    if len(members) > _MAX_COMPARED:
+        probes = draw_probes(rng, box.formats, cells_of(plan, shape[2], rng), pool)
+        chosen = pool.chosen(predictions(some, box.interface, probes, shape), layout)
+        if chosen is not None:
+            return probes[chosen]
+    if len(members) > _MAX_COMPARED or layout.each > 1:
         return None
     a, b = dense(rng, box.formats, (_FULL_ROWS, _FULL_ROWS, shape[2]))
     full = Sparse(a, b, np.arange(shape[2]))
-    chosen = separating_columns(predictions(some, box.interface, full, shape), count)
-    return full[chosen] if len(chosen) else None
+    rows = Layout(_FULL_ROWS, 1, 0)
+    chosen = rows.chosen(predictions(some, box.interface, full, shape), layout)
+    return None if chosen is None else full[chosen]

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from mmaemu_jax.accumulate import AccumulationPlan
 from mmaemu_jax.errors import UnsupportedFeatureError, message
-from mmaemu_jax.identify.plan import Parts, Plan
+from mmaemu_jax.identify.parts import Parts
+from mmaemu_jax.identify.plan import Plan
 from mmaemu_jax.instruction import InstructionModel
 
 Mode = Literal["truncate", "nearest", "floor"]
@@ -55,8 +56,9 @@ class Epilogue:
             ("once"), or by way of "bfloat16" or "float16".
         rounding: of the last step to an output narrower than float32.
         overflow: beyond an FP8 output: "saturate" (R18) or "ieee" (Inf, or NaN without one).
-        nan: the bits of a NaN: "canonical" (R19), "quiet", quiet and "signed" as x86 does, or, as a
-            search may find, some "other".
+        nan: the bits of a NaN: "canonical" (R19), "quiet", quiet and "signed" as x86 does, that
+            with the last bit set as YNNPACK writes bfloat16 ("signed odd"), or, as a search may
+            find, some "other".
     """
 
     scales: Literal["alpha", "a then b", "b then a", "once", "after rounding"] = "alpha"
@@ -65,7 +67,7 @@ class Epilogue:
     via: Literal["float32", "once", "bfloat16", "float16"] = "float32"
     rounding: Literal["nearest", "truncate"] = "nearest"
     overflow: Literal["saturate", "ieee"] = "saturate"
-    nan: Literal["canonical", "quiet", "signed", "other"] = "canonical"
+    nan: Literal["canonical", "quiet", "signed", "signed odd", "other"] = "canonical"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +134,8 @@ def _arithmetic_words(plan: Plan, arithmetic: Arithmetic) -> list[str]:
         if value != usual
     ]
     if plan.block == 1:
-        return [f"IEEE additions ({arithmetic.add})", *odd]
+        swapped = ["pairs swapped"] if plan.swapped else []
+        return [f"IEEE additions ({arithmetic.add})", *swapped, *odd]
     return [
         f"blocks of {plan.block}" if plan.block else "one block",
         f"{arithmetic.frac} bits {arithmetic.align}",

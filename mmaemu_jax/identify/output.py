@@ -49,7 +49,8 @@ def nan_bits(dtype: np.dtype, how: str) -> int:
     """The bits of a positive NaN by :attr:`Epilogue.nan`."""
     if how in ("canonical", "other"):
         return CANONICAL_NAN[dtype]
-    return int(np.array(np.nan, dtype).view(f"u{dtype.itemsize}")) & ~_sign_bit(dtype)
+    quiet = int(np.array(np.nan, dtype).view(f"u{dtype.itemsize}")) & ~_sign_bit(dtype)
+    return quiet | (how == "signed odd")
 
 
 def _sign_bit(dtype: np.dtype) -> int:
@@ -136,4 +137,4 @@ def _convert(y: np.ndarray, epilogue: Epilogue, out_dtype: np.dtype) -> np.ndarr
     bits = y.astype(out_dtype).view(f"u{out_dtype.itemsize}")
     nan = bits.dtype.type(nan_bits(out_dtype, epilogue.nan))
     signed = np.where(np.signbit(y), bits.dtype.type(_sign_bit(out_dtype)), bits.dtype.type(0))
-    return np.where(np.isnan(y), nan | signed if epilogue.nan == "signed" else nan, bits)
+    return np.where(np.isnan(y), nan | signed if "signed" in epilogue.nan else nan, bits)

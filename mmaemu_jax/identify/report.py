@@ -54,8 +54,9 @@ class Identification:
             classes no operands that tell them apart were found, unless the verdict is "undecided".
         tried: designed dot products that were searched for such operands.
         witnesses: for members one step away from the answer, an output that excludes them.
-        nearest, counterexample, why: of a GEMM outside the family: the closest member, the smallest
-            operands on which it fails, and which question had no answer.
+        nearest, counterexample: of a GEMM outside the family: the closest member, and the smallest
+            operands on which it fails.
+        why: the verdict, if it is not "identified".
         calls: what each call was for.
         family_size: how many members were considered.
     """
@@ -115,7 +116,7 @@ class Identification:
             if self.counterexample:
                 lines += [f"  {line}" for line in _example_lines(self.counterexample)]
             return "\n".join(lines)
-        if not self.classes:
+        if self.why:
             lines.append(f"  {self.why}")
         for number, each in enumerate(self.classes):
             if number == _LISTED:

@@ -10,10 +10,10 @@ from mmaemu_jax.identify import conclude
 from mmaemu_jax.identify.arguments import checked
 from mmaemu_jax.identify.calls import BlackBox, Call, Shape
 from mmaemu_jax.identify.check import mismatches
-from mmaemu_jax.identify.equivalence import losing_additions
+from mmaemu_jax.identify.equivalence import canonical, losing_additions
 from mmaemu_jax.identify.family import Family, family_of
-from mmaemu_jax.identify.find_epilogue import ask_epilogue
-from mmaemu_jax.identify.find_plan import Plans, find_plans
+from mmaemu_jax.identify.find_epilogue import ask_epilogue, ignored_operands
+from mmaemu_jax.identify.find_plan import Plans, find_plans, separating_triples
 from mmaemu_jax.identify.find_steps import (
     POOL,
     ask_steps,
@@ -23,16 +23,21 @@ from mmaemu_jax.identify.find_steps import (
     predictions,
     separating_probes,
 )
+from mmaemu_jax.identify.full import dense, special
 from mmaemu_jax.identify.member import Arithmetic, Epilogue, Member
 from mmaemu_jax.identify.plan import Plan, fingerprint
-from mmaemu_jax.identify.probes import cells_of, dense, draw_steps, special
+from mmaemu_jax.identify.probes import Sparse
+from mmaemu_jax.identify.questions import Layout
 from mmaemu_jax.identify.report import EquivalenceClass, Identification
+from mmaemu_jax.identify.shared_probes import draw_probes
+from mmaemu_jax.identify.step_probes import cells_of
 
 #: Two of which the second has a ragged end at every restart and tile.
 DEFAULT_SHAPES: tuple[Shape, ...] = ((256, 256, 4096), (256, 256, 4080))
 DEFAULT_BUDGET = 12
 _SEED = 777
 _TRIES = 6
+_FEW, _TRIES_OF_FEW = 12, 30
 #: More trees than this left over mean that the shape or the budget is too small to go on.
 _MOST_TREES = 400
 #: Plans times K: the same, before the trees are even compared.
@@ -105,12 +110,18 @@ class _Search:
         if not members:
             return self._outside("no arithmetic of a step explains the results")
         self.say(f"{len(members)} members explain every step")
-        left, separable = self._separate(members)
+        reserve = 2 + len(self.shapes) + 2 * bool(self.box.operands)
+        left, separable = self._separate(members, reserve)
+        epilogues = self._epilogues(left) if left else []
+        if separable and epilogues:
+            left, separable = self._separate(left, len(self.shapes))
         if not left:
             return self._outside("no single member explains the results", members[0])
-        members = self._epilogues(left)
+        members = self._with_epilogues(left, epilogues)
         if not members:
-            return self._outside("no epilogue explains the results", left[0])
+            ignored = ", ".join(ignored_operands(self.box, left[0]))
+            why = f"the results do not depend on {ignored}" if ignored else ""
+            return self._outside(why or "no epilogue explains the results", left[0])
         classes = conclude.classify(self.box, self.shapes, members, self.aliases)
         left = self._verified(classes)
         if not left:
@@ -136,7 +147,7 @@ class _Search:
         if not groups or len(groups) > _MOST_TREES:
             return []
         cells = cells_of(groups[0][0], self.main[2], self.rng)
-        probes = draw_steps(self.rng, self.box.formats, cells, min(self.main[:2]))
+        probes = draw_probes(self.rng, self.box.formats, cells, Layout.of(self.main))
         call = ask_steps(self.box, self.main, probes)
         operands = designed(self.box, call)
         members = []
@@ -192,35 +203,50 @@ class _Search:
             nan=epilogue.nan if epilogue.overflow == "ieee" else "canonical",
         )
 
-    def _separate(self, members: list[Member]) -> tuple[list[Member], bool]:
-        """Asks on until no pool of probes splits the members; whether one still would."""
-        reserve = 2 + len(self.shapes) + 2 * bool(self.box.operands)
-        while len(members) > 1:
-            shape = self.main
-            probes = separating_probes(members, self.box, shape, self.rng, _TRIES)
+    def _separate(self, members: list[Member], reserve: int) -> tuple[list[Member], bool]:
+        """Asks on until no pool of probes splits the members, or only ``reserve`` calls are left;
+        whether one still would."""
+        while len(distinct := self._distinct(members)) > 1:
+            probes = self._separating(distinct)
             if probes is None:
-                self.tried += _TRIES * POOL
                 return members, False
             if self.box.left <= reserve:
                 return members, True
-            call = ask_steps(self.box, shape, probes)
-            seen = call.diagonal
-            right = (predictions(members, self.box.interface, probes, shape) == seen).all(1)
+            call = ask_steps(self.box, self.main, probes)
+            said = predictions(members, self.box.interface, probes, self.main)
+            right = (said == call.answers).all(1)
             members = [m for m, ok in zip(members, right, strict=True) if ok]
             self.say(f"{len(members)} members explain every step")
         return members, False
 
-    def _epilogues(self, members: list[Member]) -> list[Member]:
+    def _distinct(self, members: list[Member]) -> list[Member]:
+        """One of those that are equal by argument."""
+        return list({canonical(m, self.box.interface, self.shapes): m for m in members}.values())
+
+    def _separating(self, members: list[Member]) -> Sparse | None:
+        """Operands about which ``members`` disagree; the fewer they are, the longer the search."""
+        triples = separating_triples(members, self.box, self.main, self.rng)
+        if triples is not None:
+            return triples
+        tries = _TRIES if len(members) > _FEW else _TRIES_OF_FEW
+        probes = separating_probes(members, self.box, self.main, self.rng, tries)
+        if probes is None:
+            self.tried += tries * POOL
+        return probes
+
+    def _epilogues(self, members: list[Member]) -> list[Epilogue]:
         """Every epilogue that agrees with the roundings found and explains awkward scales."""
         known = {m.epilogue for m in members}
         alive = [e for e in self.family.epilogues if self._neutral(e) in known]
         if self.box.left > len(self.shapes):
             alive = self._by_nan(alive)
-        alive = self._by_scales(members, alive)
+        return self._by_scales(members, alive)
+
+    def _with_epilogues(self, members: list[Member], epilogues: list[Epilogue]) -> list[Member]:
         return [
             dataclasses.replace(m, epilogue=e)
             for m in members
-            for e in alive
+            for e in epilogues
             if self._neutral(e) == self._neutral(m.epilogue)
         ]
 
@@ -256,4 +282,18 @@ class _Search:
         return not len(mismatches(member, self.box.interface, call))
 
     def _outside(self, why: str, nearest: Member | None = None) -> Identification:
-        return conclude.outside(self.box, self.family, self.shapes, why, nearest or self.nearest)
+        return conclude.outside(
+            self.box, self.family, self.shapes, self._plain_reason() or why, nearest or self.nearest
+        )
+
+    def _plain_reason(self) -> str:
+        """What is wrong with a GEMM that no arithmetic explains: constant, or not repeatable."""
+        seen = np.unique(np.concatenate([call.bits.reshape(-1) for call in self.box.calls]))
+        if len(seen) == 1:
+            return f"every output is {int(seen[0]):#x}, whatever the operands are"
+        if not self.box.left:
+            return ""
+        last = self.box.calls[-1]
+        again = self.box.call("the same again", last.shape, last.a, last.b, last.extras)
+        differ = int((again.bits != last.bits).sum())
+        return f"not repeatable: {differ} outputs differ when a call is repeated" if differ else ""

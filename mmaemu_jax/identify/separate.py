@@ -11,20 +11,21 @@ from mmaemu_jax.identify.arguments import format_pair
 from mmaemu_jax.identify.calls import Interface, Shape
 from mmaemu_jax.identify.equivalence import canonical
 from mmaemu_jax.identify.find_steps import predictions
+from mmaemu_jax.identify.full import dense
 from mmaemu_jax.identify.models import as_member
-from mmaemu_jax.identify.probes import (
-    Sparse,
-    cells_of,
-    dense,
-    draw_steps,
+from mmaemu_jax.identify.probes import Sparse
+from mmaemu_jax.identify.questions import Layout
+from mmaemu_jax.identify.step_probes import cells_of, draw_steps
+from mmaemu_jax.identify.triples import (
     draw_triples,
     lowest_exponent,
     small_exponent,
-    triple_matrices,
+    triple_probes,
 )
 
 _POOLS = 12
 _POOL = 384
+_TRIPLES = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,16 +93,12 @@ def separate(
 def _triples(rng, members, interface: Interface, k: int) -> list[Sparse]:
     if k < 3:
         return []
-    triples = draw_triples(rng, 2 * _POOL, k)
+    layout = Layout(_TRIPLES, 1, 0)
     small = small_exponent(interface.formats, lowest_exponent(interface.out_dtype))
-    pools = []
-    for start in range(0, triples.shape[1], 64):
-        some = triples[:, start : start + 64]
-        n = some.shape[1]
-        a, b = triple_matrices(interface.formats, some, (n, n, k), small)
-        used = np.flatnonzero(a.any(0))
-        pools.append(Sparse(a[:, used], b[:, used], used))
-    return pools
+    return [
+        triple_probes(interface.formats, draw_triples(rng, layout, k), layout, small)
+        for _ in range(_POOLS)
+    ]
 
 
 def _steps(rng, members, interface: Interface, k: int) -> list[Sparse]:

@@ -8,6 +8,7 @@ from mmaemu_jax.identify.calls import BlackBox, Call, Interface
 from mmaemu_jax.identify.check import member_bits, mismatches
 from mmaemu_jax.identify.member import Member
 from mmaemu_jax.identify.probes import Sparse
+from mmaemu_jax.identify.questions import Layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +84,15 @@ def _parts(box: BlackBox, example: Counterexample) -> Call:
     """One call of parts of the example: without one term each, halves, and random subsets."""
     terms = len(example.positions)
     rng = np.random.default_rng(terms)
-    count = min(example.shape[:2])
+    layout = Layout.of(example.shape)
+    count = layout.count
     keep = rng.random((count, terms)) < rng.uniform(0.05, 0.9, (count, 1))
     single = min(terms, count // 2)
     keep[:single] = True
     drop = rng.permutation(terms)[:single]
     keep[np.arange(single), drop] = False
-    a, b = (np.where(keep, np.array(x, np.uint8), 0) for x in (example.a, example.b))
-    a, b = Sparse(a, b, np.array(example.positions)).matrices(example.shape)
-    return box.call("smaller counterexample", example.shape, a, b, pairs=count)
+    codes = [np.tile(np.array(x, np.uint8), (count, 1)) for x in (example.a, example.b)]
+    for side in {0, 1} if layout.each == 1 else {1 - layout.shared}:
+        codes[side][~keep] = 0
+    a, b = Sparse(*codes, np.array(example.positions)).matrices(example.shape)
+    return box.call("smaller counterexample", example.shape, a, b, questions=count)
