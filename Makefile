@@ -2,6 +2,7 @@
 PYTHON ?= python
 BUILD ?= build/native
 CMAKE ?= cmake
+MUTATION ?=
 MAKEFLAGS += --no-print-directory
 JOBS ?= 2
 SANITIZE ?= OFF
@@ -15,7 +16,7 @@ REFERENCE ?= reference and (instructions or epilogue or argument_grid)
 JAX = $(shell $(PYTHON) -c "import jax; print(jax.__version__)")
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize neon cuda cuda-all gpu exhaustive demo docs validation perfcheck
+.PHONY: help lint format test native sanitize neon cuda cuda-all gpu exhaustive demo docs validation perfcheck mutation
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
@@ -30,6 +31,8 @@ help:
 	@echo "perfcheck   instruction counts and kernel rates against tools/perf_baseline.json"
 	@echo "demo        replay recorded projections bit for bit"
 	@echo "docs        build the documentation site (pip install '.[docs]') into $(SITE)"
+	@echo "mutation    mutants without a result and survivors, then docs/validation/mutation.md; options"
+	@echo "            of tools/mutation in MUTATION='--language python --minutes 30 FILE ...'"
 	@echo "validation  replay the recordings, write docs/validation.md from what was counted (minutes)"
 
 lint:
@@ -95,3 +98,6 @@ validation:
 	$(PYTHON) -m pytest -n auto tests/test_agreement.py \
 	  --census=docs/validation/agreement-jax-$(JAX).json
 	$(PYTHON) tools/write_validation.py
+
+mutation:
+	$(PYTHON) -m tools.mutation $(MUTATION)
