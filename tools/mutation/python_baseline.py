@@ -14,6 +14,7 @@ from collections.abc import Collection
 from tools.mutation.mutant import ROOT
 from tools.mutation.python_process import LOG, watch
 from tools.mutation.python_session import Session, Tracer, run_tests
+from tools.mutation.python_targets import LEFT_OUT
 
 CACHE = ROOT / "build" / "mutation" / "python_baseline.json"
 #: Processor seconds; a test file that takes longer is no test file for mutants.
@@ -67,7 +68,7 @@ def remembered(paths: Collection[str]) -> Baseline:
 
 def _measure(session: Session, path: str, traced: Collection[str]) -> dict:
     print(f"baseline of {path}", file=sys.stderr, flush=True)
-    names = [n for n in session.items if n.startswith((f"{path}::", f"{path}[")) or n == path]
+    names = [name for name in session.items if name.startswith(path) and name not in LEFT_OUT]
     outcome = watch(lambda tell: run_tests(session, names, tell, Tracer(traced)), LONGEST)
     if outcome.status != "passed":
         raise RuntimeError(

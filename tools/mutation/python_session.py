@@ -63,7 +63,7 @@ class Session:
     def run(self, paths: Collection[str]) -> None:
         """Collects the tests of ``paths``, then works; RuntimeError where collection fails."""
         temporary = f"--basetemp={LOG.parent / 'tmp'}"
-        files = [str(ROOT / path) for path in paths]
+        files = [str(ROOT / path) for path in dict.fromkeys(paths)]
         with self.tracer:
             code = pytest.main([*OPTIONS, temporary, *files], [self])
         if code != pytest.ExitCode.OK:

@@ -12,6 +12,7 @@ _REFERENCE = (
     "tests/numerics/test_epilogue.py",
 )
 _SPLITS = (
+    "tests/test_package.py::test_dataclasses_are_frozen",
     "tests/test_split_resolver.py",
     "tests/test_split_table.py",
     "tests/test_split_warnings.py",
@@ -20,6 +21,7 @@ _SPLITS = (
     "tests/test_platforms.py",
 )
 _CALLS = (
+    "tests/test_package.py::test_dataclasses_are_frozen",
     "tests/test_api_checks.py",
     "tests/test_api.py",
     "tests/test_api_dot.py",
@@ -30,6 +32,12 @@ _TRAINING = (
     "tests/test_training_state.py",
     "tests/test_training.py",
 )
+
+#: Tests that take seconds, of what others test too.
+LEFT_OUT = {
+    "tests/test_explain.py::test_explain_and_the_call_never_disagree",
+    "tests/test_explain.py::test_the_recorded_argument_grid",
+}
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "mmaemu_jax/reference/_f64.py": _REFERENCE,
