@@ -21,8 +21,8 @@ from tools.mutation.results import Result
 
 #: Processor seconds of tests that the first process of a mutant runs.
 FIRST = 10
-#: A process may work for SPARE seconds and SLOWER times what its tests take without a mutant.
-SPARE, SLOWER = 30, 8
+#: A test may take SPARE seconds and SLOWER times what it takes without a mutant.
+SPARE, SLOWER = 8, 4
 #: Who kills a mutant that the package or its tests cannot be imported with.
 IMPORT = "import"
 
@@ -110,7 +110,7 @@ def _run_imported(file: str, chosen: list[Mutant]) -> Iterator[tuple[Mutant, Res
         return body
 
     first = min(choice.seconds, key=choice.seconds.__getitem__)
-    if watch(importing(source, [first]), 60).status != "passed":
+    if watch(importing(source, [first]), lambda _: SPARE).status != "passed":
         raise RuntimeError(f"{first} does not pass without a mutant; see {LOG}")
     for mutant in chosen:
         changed = mutant.apply(source)
@@ -119,18 +119,20 @@ def _run_imported(file: str, chosen: list[Mutant]) -> Iterator[tuple[Mutant, Res
 
 def _result(choice: Choice, mutant: Mutant, body) -> Result:
     """The result of a mutant; ``body(names)`` is what a process does to run these tests."""
-    tests = choice.order(mutant.line)
-    total, first = 0.0, 0
-    while first < len(tests) and (total := total + choice.seconds[tests[first]]) <= FIRST:
-        first += 1
-    first = max(first, 1)
-    for part in filter(None, (tests[:first], tests[first:])):
-        seconds = sum(choice.seconds[test] for test in part)
-        outcome = watch(body(part), SPARE + SLOWER * seconds)
+    for part in _parts(choice, choice.order(mutant.line)):
+        outcome = watch(body(part), lambda test: SPARE + SLOWER * choice.seconds.get(test, 0))
         choice.learn(outcome.seconds, outcome.test if outcome.status == "failed" else "")
         if outcome.status != "passed":
             return _killed(outcome)
     return Result("survived")
+
+
+def _parts(choice: Choice, tests: list[str]) -> list[list[str]]:
+    """The tests of the first process and of the second: most mutants need only one."""
+    total, first = choice.seconds[tests[0]], 1
+    while first < len(tests) and (total := total + choice.seconds[tests[first]]) <= FIRST:
+        first += 1
+    return [part for part in (tests[:first], tests[first:]) if part]
 
 
 def _killed(outcome: Outcome) -> Result:
