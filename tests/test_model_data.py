@@ -17,6 +17,7 @@ from mmaemu_jax.accumulate import (
     SplitRule,
     make_plan,
 )
+from mmaemu_jax.epilogue import CANONICAL_NAN
 from mmaemu_jax.formats import E4M3, E5M2, FORMATS, format_named, format_of
 from mmaemu_jax.instruction import InstructionModel
 
@@ -149,3 +150,14 @@ def test_formats_and_their_names():
     assert format_named("e4m3fn") is E4M3
     assert [format_named(name) for name in ("e3m4", "float32", float, 3)] == [None] * 4
     assert format_of("float32") is None
+
+
+def test_canonical_nan_of_every_output():
+    """The bits of R19."""
+    assert {dtype.name: bits for dtype, bits in CANONICAL_NAN.items()} == {
+        "float32": 0x7FFFFFFF,
+        "bfloat16": 0x7FFF,
+        "float16": 0x7FFF,
+        "float8_e4m3fn": 0x7F,
+        "float8_e5m2": 0x7F,
+    }

@@ -1,10 +1,11 @@
 """The mutants of the Python package, and whether tests kill them.
 
 A mutant meets the tests that its file names (python_targets.py), those that run its line first; so
-a survivor passed all of them. Most mutants are put into functions of an imported package; those
-of lines that run during the import get an interpreter that imports them.
+a survivor passed all of them. Mutants are put into the functions of an imported package; those
+outside of functions, and survivors whose line runs during the import, are imported.
 """
 
+import gc
 import platform
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -13,7 +14,7 @@ from tools.mutation import python_baseline, python_process
 from tools.mutation.mutant import ROOT, Mutant
 from tools.mutation.python_choice import Choice
 from tools.mutation.python_process import LOG, Outcome, Teller, watch
-from tools.mutation.python_replace import at_import, swap
+from tools.mutation.python_replace import Functions, at_import
 from tools.mutation.python_session import Session, Tracer, run_tests
 from tools.mutation.python_sites import mutants_of
 from tools.mutation.python_targets import TARGETS
@@ -71,16 +72,21 @@ def _serve(file: str, chosen: list[Mutant], tell: Teller) -> None:
     def work(session: Session) -> None:
         choice = Choice(file, python_baseline.read(session, TARGETS[file], TARGETS))
         imported = session.imported.get(file, set())
+        functions = Functions(file, source)
+        gc.freeze()  # a collection in a child would copy every page
         for index, mutant in enumerate(chosen):
             changed = mutant.apply(source)
             if compile(changed, file, "exec") == compile(source, file, "exec"):
                 tell("result", [index, "identical"])
-            elif choice.statement(mutant.line) & imported or not swap(file, source, changed):
+                continue
+            result = None
+            if functions.swap(changed):
+                result = _result(choice, mutant, lambda names: _in(session, names))
+                functions.swap(source)
+            if result is None or (result.by == "" and choice.statement(mutant.line) & imported):
                 tell("later", index)
             else:
-                result = _result(choice, mutant, lambda names: _in(session, names))
                 tell("result", [index, result.status, result.by])
-                swap(file, changed, source)
 
     Session(work, TARGETS).run(TARGETS[file])
     tell("end")

@@ -48,7 +48,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "mmaemu_jax/reference/_tiles.py": _REFERENCE,
     "mmaemu_jax/reference/__init__.py": _REFERENCE,
     "mmaemu_jax/accumulate.py": ("tests/test_model_data.py", *_SPLITS, *_CALLS),
-    "mmaemu_jax/epilogue.py": _REFERENCE,
+    "mmaemu_jax/epilogue.py": ("tests/test_model_data.py", "tests/numerics/test_epilogue.py"),
     "mmaemu_jax/formats.py": (
         "tests/test_model_data.py",
         "tests/numerics/test_formats.py",
