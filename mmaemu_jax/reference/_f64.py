@@ -87,8 +87,8 @@ def f32_bits(x: Array) -> Array:
     """RN32(x) as uint32 bits, one rounding: subnormal results, signed zero, Inf, NaN (R19)."""
     bits = lax.bitcast_convert_type(x, jnp.uint64)
     biased = (bits >> _FRACTION_BITS) & 0x7FF
-    hidden = jnp.where(biased == 0, 0, 1 << _FRACTION_BITS).astype(jnp.uint64)
-    significand = (bits & ((1 << _FRACTION_BITS) - 1)) | hidden
+    # Zero has no hidden bit, but rounds to zero with it too.
+    significand = (bits & ((1 << _FRACTION_BITS) - 1)) | (1 << _FRACTION_BITS)
     rounded = round_significand(
         significand, biased.astype(jnp.int64) - _BIAS, _FRACTION_BITS, F32_FRACTION_BITS, F32_EMIN
     )

@@ -20,7 +20,7 @@ WIDE_LATE = InstructionModel(7, 40, 23, -149, True)
 WIDEST = InstructionModel(1024, 40, 23, -132, False)
 
 #: Accumulators to start from: zeros, subnormal, around the products, far above and far below.
-C_VALUES = [0.0, -0.0, 2.0**-149, -(2.0**-127), 2.0**-30, -1.0, 2.0**14, -(2.0**40), 3e38, 1.7]
+C_VALUES = [0.0, -0.0, 2.0**-149, -(2.0**-127), 2.0**-30, -1.0, 2.0**14, -(2.0**40), 3.3e38, 1.7]
 C_BITS = np.float32(C_VALUES).view(np.uint32)
 
 SETTINGS = [

@@ -23,7 +23,7 @@ from tools.mutation.results import Result
 #: Processor seconds of tests that the first process of a mutant runs.
 FIRST = 10
 #: A test may take SPARE seconds and SLOWER times what it takes without a mutant.
-SPARE, SLOWER = 8, 4
+SPARE, SLOWER = 5, 4
 #: Who kills a mutant that the package or its tests cannot be imported with.
 IMPORT = "import"
 
