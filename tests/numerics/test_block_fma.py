@@ -58,6 +58,11 @@ def test_largest_sums_of_the_widest_model():
 
 def test_a_model_that_float64_cannot_hold_is_refused_by_its_numbers():
     block_fma.check_exact(WIDEST)
+    for nfma, frac in ((1, 50), (3, 49)):  # 14 * 2^49 <= 2^53 < 18 * 2^49
+        block_fma.check_exact(SimpleNamespace(nfma=nfma, frac=frac))
+    for nfma, frac in ((2, 50), (4, 49)):
+        with pytest.raises(BackendUnavailableError, match=f"nfma={nfma} and frac={frac}"):
+            block_fma.check_exact(SimpleNamespace(nfma=nfma, frac=frac))
     with pytest.raises(BackendUnavailableError, match=r"nfma=4096 and frac=40.*integer kernels"):
         block_fma.check_exact(SimpleNamespace(nfma=4096, frac=40))
 
