@@ -40,7 +40,6 @@ def resolve(m=64, n=64, k=4096, **options):
         (mj.SplitK(1), "hopper", 1, "none"),
         (mj.SplitK(1, "serial"), "ada", 1, "none"),
         ((3, "serial"), "ada", 3, "serial"),
-        ((4096, "serial"), "ada", 4096, "serial"),
         ((np.int32(3), "pairwise"), "ada", 3, "pairwise"),
         (mj.SplitK(4, "contiguous"), "hopper", 4, "contiguous"),
         (1, "b200-mma-sync-experimental", 1, "none"),
@@ -141,8 +140,15 @@ def test_assuming_unsplit_warns():
     decision, text = warning_of(resolve, n=80, splitk="auto_or_unsplit")
     assert (decision.S, decision.scheme, decision.source) == (1, "none", "assumed")
     assert not decision.verified
+    assert decision.note == "S = 1 is assumed: no source knows this GEMM"
     assert text.startswith("resolve_splitk: S = 1")
     assert "Ways out" in text
+
+
+def test_the_largest_split():
+    decision, text = warning_of(resolve, splitk=(4096, "serial"), profile="ada")
+    assert decision.S == 4096
+    assert "never verified together" in text
 
 
 def test_splits_under_transformer_engine_warn():
