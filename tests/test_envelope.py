@@ -127,6 +127,7 @@ def test_h100_bounds(mib, k, bound):
         assert decision.verified == (mib == 1)
         assert f"above the bound {bound}" in decision.note
         assert (mib == 32) == ("1 of 77518 shapes" in decision.note)
+        assert "None" not in decision.note
 
 
 def test_h100_bounds_end_with_k_and_workspace():
@@ -187,11 +188,14 @@ def test_tables_are_hashed_by_identity():
     for parts in (tables, [t.envelope for t in tables], [t.shapes for t in tables]):
         assert len(set(parts)) == 2
         assert dataclasses.replace(parts[0]) != parts[0]
+    assert not any(table.codes.flags.writeable for table in tables)
 
 
 def test_a_query_for_people():
     for fast, mode in ((True, "fast"), (False, "slow")):
-        assert f"float32, {mode} accumulation" in str(query(HOPPER, 1, 1, 1, fast=fast))
+        asked = query(HOPPER, 1, 1, 1, fast=fast)
+        assert f"float32, {mode} accumulation" in str(asked)
+        assert f"float32, {mode} accumulation" in str(asked.setting)
 
 
 # The steps
