@@ -2,6 +2,7 @@
 PYTHON ?= python
 BUILD ?= build/native
 CMAKE ?= cmake
+MUTATION ?=
 MAKEFLAGS += --no-print-directory
 JOBS ?= 2
 SANITIZE ?= OFF
@@ -23,7 +24,7 @@ CLANGXX ?= $(shell command -v clang++ || ls /usr/bin/clang++-[0-9]* 2>/dev/null 
 JAX = $(shell $(PYTHON) -c "import jax; print(jax.__version__)")
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize fuzz neon cuda cuda-all gpu exhaustive demo docs validation perfcheck wheels
+.PHONY: help lint format test native sanitize fuzz neon cuda cuda-all gpu exhaustive demo docs validation perfcheck wheels mutation
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
@@ -42,6 +43,8 @@ help:
 	@echo "demo        replay recorded projections bit for bit"
 	@echo "wheels      sdist and wheels for x86-64 and AArch64 in $(DIST), checked (docs/releasing.md)"
 	@echo "docs        build the documentation site (pip install '.[docs]') into $(SITE)"
+	@echo "mutation    mutants without a result and survivors, then docs/validation/mutation.md; options"
+	@echo "            of tools/mutation in MUTATION='--language python --minutes 30 FILE ...'"
 	@echo "validation  replay the recordings, write docs/validation.md from what was counted (minutes)"
 
 lint:
@@ -130,3 +133,6 @@ validation:
 
 wheels:
 	$(PYTHON) tools/build_wheels.py --out $(DIST) --processors $(PROCESSORS) --pythons $(PYTHONS)
+
+mutation:
+	$(PYTHON) -m tools.mutation $(MUTATION)
