@@ -152,3 +152,7 @@ def judge(found: Results, files: list[str]) -> bool:
                 counts[what] += 1
                 print(f"{what}: {name}")
     return not counts
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,147 @@
+"""Builds the C++ tests with some files replaced; what the replaced files do not reach is built once.
+
+The compiler's own list of what a source includes decides what has to be compiled again.
+"""
+
+import hashlib
+import os
+import pathlib
+import re
+import subprocess
+import threading
+
+from tools.mutation.mutant import ROOT
+
+RUNTIME = pathlib.Path(__file__).with_name("schemata.h")
+CXX = os.environ.get("CXX", "g++")
+FLAGS = ["-std=c++20", "-O1", "-DNDEBUG", "-w", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"]
+FLAGS += ["-frounding-math", "-pthread", "-Wno-narrowing"]
+AVX2 = ["-mavx2", "-mfma", "-mf16c"]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
+AVX512 += ["-mprefer-vector-width=512"]
+VBMI = [*AVX512, "-mavx512vbmi", "-mavx512bitalg", "-mavx512vnni", "-mgfni"]
+
+#: The library's sources, with the flags of CMakeLists.txt.
+LIBRARY = {
+    "csrc/cpu/dispatch.cc": ["-DMMAEMU_X86_TARGETS"],
+    "csrc/cpu/gemm.cc": [],
+    "csrc/cpu/parallel.cc": [],
+    "csrc/cpu/portable.cc": [],
+    "csrc/cpu/specials.cc": [],
+    "csrc/cpu/target_avx2.cc": AVX2,
+    "csrc/cpu/target_avx512.cc": AVX512,
+    "csrc/cpu/target_avx512_vbmi.cc": VBMI,
+}
+#: Tests of headers alone.
+WITHOUT_LIBRARY = {"formats", "rounding", "block_step", "plan"}
+
+# The first failure of a test ends it: whether a mutant is killed is all that is asked.
+CHECK = "csrc/tests/check.h"
+_REPORTED = "if (++tally.failures > kMaxReports) return;"
+_ENDS = "std::printf(\"%s:%d\\n\", file, line); std::fflush(stdout); std::_Exit(1);"
+
+
+class CompileError(Exception):
+    """A source that does not compile; the message is the compiler's."""
+
+
+def check_header(source: str) -> str:
+    """check.h for mutants."""
+    if source.count(_REPORTED) != 1:
+        raise ValueError(f"check_header: {CHECK} no longer has one {_REPORTED!r}.")
+    return source.replace(_REPORTED, _ENDS)
+
+
+class Builder:
+    """Compiles and links below ``folder``.
+
+    Attributes:
+        root: the checkout.
+        folder: for objects and programs.
+        fewer: fewer cases of every kind (MMAEMU_FEWER_CASES).
+    """
+
+    def __init__(self, folder: pathlib.Path, root: pathlib.Path = ROOT, fewer: bool = True):
+        self.root = root
+        self.folder = folder
+        self.flags = FLAGS + (["-DMMAEMU_FEWER_CASES"] if fewer else [])
+        self.includes: dict[str, frozenset[str]] = {}
+        self.locks: dict[str, threading.Lock] = {}
+        self.lock = threading.Lock()
+
+    def program(self, test: str, replaced: dict[str, str]) -> pathlib.Path:
+        """The test with files replaced, by path from the root; CompileError if it does not build."""
+        units = {f"csrc/tests/test_{test}.cc": []}
+        if test not in WITHOUT_LIBRARY:
+            units |= LIBRARY
+        objects = [self.object(unit, flags, replaced) for unit, flags in units.items()]
+        path = self.folder / f"test_{test}-{_digest(*map(str, objects))}"
+        with self._only_once(str(path)):
+            if not path.exists():
+                self._run([CXX, "-pthread", *map(str, objects), "-o", str(path)])
+        return path
+
+    def syntax(self, unit: str, replaced: dict[str, str]) -> None:
+        """Only checks that a unit compiles; CompileError where it does not."""
+        overlay = self._overlay(replaced)
+        flags = LIBRARY.get(unit, [])
+        source = overlay / unit if unit in replaced else self.root / unit
+        command = [CXX, *self.flags, *flags, "-x", "c++", "-fsyntax-only", *self._paths(overlay)]
+        self._run([*command, str(source)])
+
+    def object(self, unit: str, flags: list[str], replaced: dict[str, str]) -> pathlib.Path:
+        """The object file of one unit."""
+        used = {f: text for f, text in replaced.items() if f in self.dependencies(unit, flags)}
+        state = [RUNTIME.read_text()] + [f"{f}\0{text}" for f, text in sorted(used.items())]
+        state += [(self.root / f).read_text() for f in sorted(self.dependencies(unit, flags))]
+        path = self.folder / f"{pathlib.Path(unit).stem}-{_digest(*self.flags, *state)}.o"
+        with self._only_once(str(path)):
+            if not path.exists():
+                self._compile(unit, flags, used, path)
+        return path
+
+    def dependencies(self, unit: str, flags: list[str]) -> frozenset[str]:
+        """The files of the checkout that a unit includes, itself among them."""
+        with self._only_once(f"dependencies of {unit}"):
+            if unit not in self.includes:
+                command = [CXX, *self.flags, *flags, "-I", str(self.root / "csrc"), "-MM"]
+                rule = self._run([*command, str(self.root / unit)])
+                found = re.sub(r"\\\n", " ", rule).split(":", 1)[1].split()
+                root = self.root.resolve()
+                paths = (pathlib.Path(f).resolve().relative_to(root).as_posix() for f in found)
+                self.includes[unit] = frozenset(paths)
+        return self.includes[unit]
+
+    def _compile(self, unit: str, flags: list[str], used: dict[str, str], path: pathlib.Path):
+        overlay = self._overlay(used)
+        source = overlay / unit if unit in used else self.root / unit
+        new = path.with_suffix(".new")
+        command = [CXX, *self.flags, *flags, *self._paths(overlay), "-c", str(source)]
+        self._run([*command, "-o", str(new)])
+        new.replace(path)
+
+    def _paths(self, overlay: pathlib.Path) -> list[str]:
+        return ["-I", str(overlay / "csrc"), "-I", str(self.root / "csrc")]
+
+    def _overlay(self, replaced: dict[str, str]) -> pathlib.Path:
+        """A folder with the replaced files, which the compiler looks into first."""
+        replaced = {CHECK: check_header((self.root / CHECK).read_text()), **replaced}
+        folder = self.folder / f"overlay-{_digest(*(p + t for p, t in sorted(replaced.items())))}"
+        for path, text in replaced.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+        return folder
+
+    def _run(self, command: list[str]) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise CompileError(done.stderr)
+        return done.stdout
+
+    def _only_once(self, name: str) -> threading.Lock:
+        with self.lock:
+            return self.locks.setdefault(name, threading.Lock())
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
