@@ -36,6 +36,24 @@ std::vector<std::vector<int64_t>> owned_by_splits(const AccumulationPlan& plan, 
   return owned;
 }
 
+// Every field at both ends of its range, and one step beyond.
+void check_validity() {
+  constexpr int64_t kMaxChunk = int64_t{1} << 40;
+  constexpr int64_t kMaxTile = int64_t{1} << 30;
+  const struct {
+    int64_t chunk_k, splits, tile_k;
+    bool valid;
+  } rows[] = {{0, 1, 0, true},         {-1, 1, 0, false},           {kMaxChunk, 1, 0, true},
+              {0, 0, 1, false},        {kMaxChunk + 1, 1, 0, false}, {0, 4096, 1, true},
+              {0, 4097, 1, false},     {0, 2, 0, false},            {0, 1, -1, true},
+              {0, 2, kMaxTile, true},  {0, 2, kMaxTile + 1, false}, {-1, 2, 1, false},
+              {0, -1, kMaxTile, false}};
+  for (const auto& row : rows) {
+    const AccumulationPlan plan{row.chunk_k, row.splits, row.tile_k, false, false};
+    MMAEMU_CHECK(is_valid(plan) == row.valid, row.chunk_k, row.splits, row.tile_k);
+  }
+}
+
 // A split's elements are its own k in order, then padding alone.
 void check_ranges(const AccumulationPlan& plan, int64_t k) {
   const std::vector<std::vector<int64_t>> owned = owned_by_splits(plan, k);
@@ -226,6 +244,7 @@ void check_whole_plans() {
 int main() {
   using namespace mmaemu::testing;
   const mmaemu::cpu::ScopedIeeeEnv ieee;
+  check_validity();
   check_all_ranges();
   check_large_ranges();
   check_combination();

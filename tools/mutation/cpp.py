@@ -35,4 +35,5 @@ def run(chosen: list[Mutant]) -> Iterator[tuple[Mutant, Result]]:
     """Tests mutants of one file."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     jobs = int(os.environ.get("JOBS", "2"))
-    yield from FileRun(chosen[0].file, Builder(FOLDER), jobs).run(chosen)
+    builders = tuple(Builder(FOLDER, fewer=fewer, jobs=jobs) for fewer in (True, False))
+    yield from FileRun(chosen[0].file, builders, jobs).run(chosen)

@@ -3,6 +3,7 @@
 The compiler's own list of what a source includes decides what has to be compiled again.
 """
 
+import concurrent.futures
 import hashlib
 import os
 import pathlib
@@ -59,22 +60,26 @@ class Builder:
         root: the checkout.
         folder: for objects and programs.
         fewer: fewer cases of every kind (MMAEMU_FEWER_CASES).
+        jobs: compilers at a time.
     """
 
-    def __init__(self, folder: pathlib.Path, root: pathlib.Path = ROOT, fewer: bool = True):
+    def __init__(self, folder: pathlib.Path, root: pathlib.Path = ROOT, fewer=True, jobs: int = 2):
         self.root = root
         self.folder = folder
-        self.flags = FLAGS + (["-DMMAEMU_FEWER_CASES"] if fewer else [])
+        self.jobs = jobs
+        self.cases = ["-include", str(RUNTIME)] + (["-DMMAEMU_FEWER_CASES"] if fewer else [])
         self.includes: dict[str, frozenset[str]] = {}
         self.locks: dict[str, threading.Lock] = {}
         self.lock = threading.Lock()
 
     def program(self, test: str, replaced: dict[str, str]) -> pathlib.Path:
         """The test with files replaced, by path from the root; CompileError if it does not build."""
-        units = {f"csrc/tests/test_{test}.cc": []}
+        units = {f"csrc/tests/test_{test}.cc": self.cases}
         if test not in WITHOUT_LIBRARY:
             units |= LIBRARY
-        objects = [self.object(unit, flags, replaced) for unit, flags in units.items()]
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            made = [pool.submit(self.object, unit, units[unit], replaced) for unit in units]
+            objects = [future.result() for future in made]
         path = self.folder / f"test_{test}-{_digest(*map(str, objects))}"
         with self._only_once(str(path)):
             if not path.exists():
@@ -86,7 +91,7 @@ class Builder:
         overlay = self._overlay(replaced)
         flags = LIBRARY.get(unit, [])
         source = overlay / unit if unit in replaced else self.root / unit
-        command = [CXX, *self.flags, *flags, "-x", "c++", "-fsyntax-only", *self._paths(overlay)]
+        command = [CXX, *FLAGS, *flags, "-x", "c++", "-fsyntax-only", *self._paths(overlay)]
         self._run([*command, str(source)])
 
     def object(self, unit: str, flags: list[str], replaced: dict[str, str]) -> pathlib.Path:
@@ -94,7 +99,7 @@ class Builder:
         used = {f: text for f, text in replaced.items() if f in self.dependencies(unit, flags)}
         state = [RUNTIME.read_text()] + [f"{f}\0{text}" for f, text in sorted(used.items())]
         state += [(self.root / f).read_text() for f in sorted(self.dependencies(unit, flags))]
-        path = self.folder / f"{pathlib.Path(unit).stem}-{_digest(*self.flags, *state)}.o"
+        path = self.folder / f"{pathlib.Path(unit).stem}-{_digest(*FLAGS, *flags, *state)}.o"
         with self._only_once(str(path)):
             if not path.exists():
                 self._compile(unit, flags, used, path)
@@ -104,7 +109,7 @@ class Builder:
         """The files of the checkout that a unit includes, itself among them."""
         with self._only_once(f"dependencies of {unit}"):
             if unit not in self.includes:
-                command = [CXX, *self.flags, *flags, "-I", str(self.root / "csrc"), "-MM"]
+                command = [CXX, *FLAGS, *flags, "-I", str(self.root / "csrc"), "-MM"]
                 rule = self._run([*command, str(self.root / unit)])
                 found = re.sub(r"\\\n", " ", rule).split(":", 1)[1].split()
                 root = self.root.resolve()
@@ -116,7 +121,7 @@ class Builder:
         overlay = self._overlay(used)
         source = overlay / unit if unit in used else self.root / unit
         new = path.with_suffix(".new")
-        command = [CXX, *self.flags, *flags, *self._paths(overlay), "-c", str(source)]
+        command = [CXX, *FLAGS, *flags, *self._paths(overlay), "-c", str(source)]
         self._run([*command, "-o", str(new)])
         new.replace(path)
 

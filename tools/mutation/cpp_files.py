@@ -4,6 +4,9 @@ _NUMERICS = ("formats", "plan", "block_step", "rounding", "epilogue", "specials"
 _KERNELS = ("kernels", "epilogue", "specials", "environment")
 _CPU = ("parallel", "specials", "environment", "kernels", "epilogue")
 
+#: Tests that survivors meet once more with all their cases.
+ALL_CASES = {"block_step", "epilogue", "rounding"}
+
 #: Tests of csrc/tests by file; none where nothing here can run the file.
 TESTS: dict[str, tuple[str, ...]] = {
     "csrc/numerics/accumulate.h": ("plan", "specials"),

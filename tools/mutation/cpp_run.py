@@ -4,40 +4,46 @@ import concurrent.futures
 import dataclasses
 import os
 import pathlib
+import re
+import resource
+import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator
 
 from tools.mutation import cpp_sites
 from tools.mutation.cpp_build import Builder, CompileError
-from tools.mutation.cpp_files import TESTS
+from tools.mutation.cpp_files import ALL_CASES, TESTS
 from tools.mutation.cpp_schemata import schemata
 from tools.mutation.mutant import Mutant
 from tools.mutation.results import Result
 
-MEMORY_KB = 6_000_000  # of address space: a mutant may ask for all there is
+STUCK = 120  # seconds: threads that wait for each other take no time of a processor
 STATIC_ASSERT = "static_assert"
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A built test and how long it may run."""
+    """A built test and how many seconds of a processor it may take."""
 
     test: str
     path: pathlib.Path
-    seconds: float
+    seconds: float = 120
 
     def kills(self, index: int | None) -> Result | None:
         """What running mutant ``index`` (None: as built) comes to; None if every check passes."""
-        environment = os.environ | ({} if index is None else {"MUTANT": str(index)})
-        command = ["bash", "-c", f"ulimit -c 0 -v {MEMORY_KB}; exec {self.path}"]
-        try:
-            done = subprocess.run(
-                command, env=environment, capture_output=True, timeout=self.seconds, check=False
-            )
-        except subprocess.TimeoutExpired:
+        environment = os.environ | {"MUTANT_MICROSECONDS": str(round(1e6 * self.seconds))}
+        if index is not None:
+            environment["MUTANT"] = str(index)
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        with subprocess.Popen([str(self.path)], env=environment, **streams) as process:
+            try:
+                code = process.wait(STUCK)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return Result("timeout")
+        if code == -signal.SIGPROF:
             return Result("timeout")
-        return None if done.returncode == 0 else Result("killed", test_file(self.test))
+        return None if code == 0 else Result("killed", test_file(self.test))
 
 
 def test_file(test: str) -> str:
@@ -50,19 +56,19 @@ class FileRun:
 
     Attributes:
         file: path from the root.
-        builder: of the programs.
+        builders: what the first lets survive, the others try, with the tests of ALL_CASES.
         jobs: processes at a time.
         tests: names of tests, the quickest first; those of cpp_files.py if none are given.
     """
 
     file: str
-    builder: Builder
+    builders: tuple[Builder, ...]
     jobs: int = 2
     tests: tuple[str, ...] = ()
 
     def __post_init__(self):
         self.tests = self.tests or TESTS[self.file]
-        self.source = (self.builder.root / self.file).read_text()
+        self.source = (self.builders[0].root / self.file).read_text()
         self.sites = cpp_sites.find_sites(self.file, self.source)
 
     def run(self, wanted: Iterable[Mutant]) -> Iterator[tuple[Mutant, Result]]:
@@ -71,35 +77,46 @@ class FileRun:
         numbered = [(i, site) for i, site in enumerate(self.sites) if site.mutant.id in ids]
         switched = [(i, site.mutant) for i, site in numbered if site.switchable]
         fixed = [site.mutant for _, site in numbered if not site.switchable]
-        passed = []
-        if switched:
-            programs = self.programs()
-            for (_, mutant), result in self._each(lambda m: _first(programs, m[0]), switched):
+        for builder, test in self._stages():
+            survivors = []
+            program = self.program(builder, test) if switched else None
+            for item, result in self._each(lambda m, p=program: p.kills(m[0]), switched):
                 if result is None:
-                    passed.append(mutant)
+                    survivors.append(item)
                 else:
-                    yield mutant, result
+                    yield item[1], result
+            switched = survivors
         # What the compiler evaluates was never the mutant: a static_assert may still kill it.
-        yield from self._each(self.compile, passed)
+        yield from self._each(self.compile, [mutant for _, mutant in switched])
         yield from self._each(self.build_and_run, fixed)
 
-    def programs(self) -> list[Program]:
-        """Every test with all mutants, timed with none; ValueError where one fails."""
-        replaced = {self.file: schemata(self.file, self.source, self.sites)}
-        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            paths = list(pool.map(lambda test: self.builder.program(test, replaced), self.tests))
-        return [self._timed(test, path) for test, path in zip(self.tests, paths, strict=True)]
+    def _stages(self) -> Iterator[tuple[Builder, str]]:
+        for builder in self.builders:
+            for test in self.tests:
+                if builder is self.builders[0] or test in ALL_CASES:
+                    yield builder, test
 
-    def _timed(self, test: str, path: pathlib.Path) -> Program:
-        start = time.monotonic()
-        if (result := Program(test, path, 600).kills(None)) is not None:
+    def program(self, builder: Builder, test: str) -> Program:
+        """A test with all mutants, allowed five times what it takes with none.
+
+        ValueError where it fails with none.
+        """
+        path = builder.program(test, {self.file: schemata(self.file, self.source, self.sites)})
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if (result := Program(test, path).kills(None)) is not None:
             raise ValueError(f"{self.file}: {test_file(test)} fails without a mutant: {result}.")
-        return Program(test, path, 3 + 5 * (time.monotonic() - start))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return Program(test, path, 0.2 + 5 * taken)
 
     def compile(self, mutant: Mutant) -> Result:
         """Whether the mutant compiles, static_asserts included."""
+        units = [UNITS.get(self.file, self.file)]
+        if self.file.startswith("csrc/numerics/"):
+            units += map(test_file, self.tests)
         try:
-            self.builder.syntax(UNITS.get(self.file, self.file), self._replaced(mutant))
+            for unit in units:
+                self.builders[-1].syntax(unit, self._replaced(mutant))
         except CompileError as error:
             return _refused(error)
         return Result("survived")
@@ -108,12 +125,12 @@ class FileRun:
         """Compiles the mutant alone and runs the tests."""
         if (result := self.compile(mutant)).status != "survived":
             return result
-        for test in self.tests:
+        for builder, test in self._stages():
             try:
-                path = self.builder.program(test, self._replaced(mutant))
+                path = builder.program(test, self._replaced(mutant))
             except CompileError as error:
                 return _refused(error)
-            result = Program(test, path, 60).kills(None)
+            result = Program(test, path).kills(None)
             path.unlink()
             if result is not None:
                 return result
@@ -133,14 +150,8 @@ class FileRun:
                 pool.shutdown(cancel_futures=True)
 
 
-def _first(programs: list[Program], index: int) -> Result | None:
-    """What the first test that notices the mutant makes of it."""
-    results = (program.kills(index) for program in programs)
-    return next((result for result in results if result is not None), None)
-
-
 def _refused(error: CompileError) -> Result:
-    if "static assertion failed" in str(error):
+    if re.search("static assertion failed|non-constant condition for static assert", str(error)):
         return Result("killed", STATIC_ASSERT)
     return Result("uncompilable")
 

@@ -3,12 +3,30 @@
 // What the compiler evaluates is always the original.
 #pragma once
 
+#include <sys/resource.h>
+#include <sys/time.h>
+
 #include <cstdlib>
 #include <type_traits>
 
 namespace mutation {
 
+// Ends a process that takes MUTANT_MICROSECONDS of a processor (SIGPROF), or a lot of memory.
+inline void limit_process() {
+  constexpr rlim_t kBytes = rlim_t{6} << 30;
+  const rlimit memory{kBytes, kBytes};
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_AS, &memory);
+  setrlimit(RLIMIT_CORE, &none);
+  if (const char* text = std::getenv("MUTANT_MICROSECONDS")) {
+    const long time = std::atol(text);
+    const itimerval once{{0, 0}, {time / 1000000, time % 1000000}};
+    setitimer(ITIMER_PROF, &once, nullptr);
+  }
+}
+
 inline const int active = [] {
+  limit_process();
   const char* number = std::getenv("MUTANT");
   return number == nullptr ? -1 : std::atoi(number);
 }();
