@@ -1,10 +1,12 @@
 """The package as a whole: versions, the compiled part's age, the table of contents, typing."""
 
 import ast
+import dataclasses
 import hashlib
 import importlib.resources
 import inspect
 import pathlib
+import sys
 
 import pytest
 
@@ -62,3 +64,17 @@ def test_lazy_names_are_those_that_type_checkers_see():
 def test_a_name_that_does_not_exist():
     with pytest.raises(AttributeError, match="module 'mmaemu_jax' has no attribute 'emulated'"):
         _ = mj.emulated
+
+
+def test_dataclasses_are_frozen():
+    """Plans, profiles and requests are arguments of jit: hashable, and never changed."""
+    assert mj.training
+    assert mj.emulate
+    modules = [module for name, module in sys.modules.items() if name.startswith("mmaemu_jax.")]
+    values = {value for module in modules for value in vars(module).values() if is_class(value)}
+    assert len(values) > 20
+    assert [value for value in values if not value.__dataclass_params__.frozen] == []
+
+
+def is_class(value) -> bool:
+    return isinstance(value, type) and dataclasses.is_dataclass(value)

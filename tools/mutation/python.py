@@ -1,0 +1,139 @@
+"""The mutants of the Python package, and whether tests kill them.
+
+A mutant meets the tests that its file names (python_targets.py), those that run its line first; so
+a survivor passed all of them. Most mutants are put into functions of an imported package; those
+of lines that run during the import get an interpreter that imports them.
+"""
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from tools.mutation import python_baseline, python_process
+from tools.mutation.mutant import ROOT, Mutant
+from tools.mutation.python_choice import Choice
+from tools.mutation.python_process import LOG, Outcome, Teller, watch
+from tools.mutation.python_replace import at_import, swap
+from tools.mutation.python_session import Session, Tracer, run_tests
+from tools.mutation.python_sites import mutants_of
+from tools.mutation.python_targets import TARGETS
+from tools.mutation.results import Result
+
+#: Processor seconds of tests that the first process of a mutant runs.
+FIRST = 10
+#: A process may work for SPARE seconds and SLOWER times what its tests take without a mutant.
+SPARE, SLOWER = 30, 8
+#: Who kills a mutant that the package or its tests cannot be imported with.
+IMPORT = "import"
+
+
+def files() -> list[str]:
+    """The files to be covered, most wanted first."""
+    return list(TARGETS)
+
+
+def mutants(file: str) -> list[Mutant]:
+    """All mutants of a file."""
+    return mutants_of(file, (ROOT / file).read_text())
+
+
+def versions() -> dict[str, str]:
+    """What results depend on besides the sources."""
+    return {"Python": platform.python_version(), "jax": version("jax")}
+
+
+def run(chosen: list[Mutant]) -> Iterator[tuple[Mutant, Result]]:
+    """Tests mutants of one file."""
+    python_process.prepare()
+    file = chosen[0].file
+    child, reading = python_process.fork(
+        lambda tell: _serve(file, chosen, tell), LOG.with_name("python_session.log")
+    )
+    later, ended = [], False
+    try:
+        for what, value in filter(None, python_process.messages(reading, every=60)):
+            if what == "result":
+                yield chosen[value[0]], Result(*value[1:])  # type: ignore[index]
+            elif what == "later":
+                later.append(chosen[value])  # type: ignore[index]
+            ended = what == "end"
+    finally:
+        python_process.end(child, reading)
+    if not ended:
+        raise RuntimeError(f"the tests of {file} could not be run; see {LOG.parent}")
+    yield from _run_imported(file, later)
+
+
+def _serve(file: str, chosen: list[Mutant], tell: Teller) -> None:
+    """In one session: the results of mutants inside functions, and which mutants are others."""
+    source = (ROOT / file).read_text()
+
+    def work(session: Session) -> None:
+        choice = Choice(file, python_baseline.read(session, TARGETS[file], TARGETS))
+        imported = session.imported.get(file, set())
+        for index, mutant in enumerate(chosen):
+            changed = mutant.apply(source)
+            if compile(changed, file, "exec") == compile(source, file, "exec"):
+                tell("result", [index, "identical"])
+            elif choice.statement(mutant.line) & imported or not swap(file, source, changed):
+                tell("later", index)
+            else:
+                result = _result(choice, mutant, lambda names: _in(session, names))
+                tell("result", [index, result.status, result.by])
+                swap(file, changed, source)
+
+    Session(work, TARGETS).run(TARGETS[file])
+    tell("end")
+
+
+def _in(session: Session, names: list[str]):
+    return lambda tell: run_tests(session, names, tell, Tracer(()))
+
+
+def _run_imported(file: str, chosen: list[Mutant]) -> Iterator[tuple[Mutant, Result]]:
+    """Tests mutants, each in an interpreter that imports it."""
+    if not chosen:
+        return
+    source = (ROOT / file).read_text()
+    choice = Choice(file, python_baseline.remembered(TARGETS[file]))
+
+    def importing(text: str, names: list[str]):
+        def body(tell: Teller) -> None:
+            at_import(file, text)
+            paths = dict.fromkeys(name.split("::")[0] for name in names)
+            session = Session(lambda s: run_tests(s, names, tell, Tracer(())), ())
+            try:
+                session.run(paths)
+            except Exception as error:
+                tell("broken", repr(error))
+
+        return body
+
+    first = min(choice.seconds, key=choice.seconds.__getitem__)
+    if watch(importing(source, [first]), 60).status != "passed":
+        raise RuntimeError(f"{first} does not pass without a mutant; see {LOG}")
+    for mutant in chosen:
+        changed = mutant.apply(source)
+        yield mutant, _result(choice, mutant, lambda names, text=changed: importing(text, names))
+
+
+def _result(choice: Choice, mutant: Mutant, body) -> Result:
+    """The result of a mutant; ``body(names)`` is what a process does to run these tests."""
+    tests = choice.order(mutant.line)
+    total, first = 0.0, 0
+    while first < len(tests) and (total := total + choice.seconds[tests[first]]) <= FIRST:
+        first += 1
+    first = max(first, 1)
+    for part in filter(None, (tests[:first], tests[first:])):
+        seconds = sum(choice.seconds[test] for test in part)
+        outcome = watch(body(part), SPARE + SLOWER * seconds)
+        choice.learn(outcome.seconds, outcome.test if outcome.status == "failed" else "")
+        if outcome.status != "passed":
+            return _killed(outcome)
+    return Result("survived")
+
+
+def _killed(outcome: Outcome) -> Result:
+    if outcome.status == "timeout":
+        return Result("timeout")
+    return Result("killed", outcome.test.split("::")[0] if outcome.status == "failed" else IMPORT)

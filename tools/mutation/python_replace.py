@@ -1,0 +1,91 @@
+"""Puts a mutated source in the place of a module's: when it is imported, or afterwards.
+
+Afterwards is much quicker, since package and tests stay imported, but works only for the inside of
+functions that have not run: :func:`swap` says whether it did.
+"""
+
+import gc
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+import types
+from collections.abc import Iterator
+
+from tools.mutation.mutant import ROOT
+
+
+def module_name(file: str) -> str:
+    """The dotted name of a source file of the package."""
+    parts = list(pathlib.PurePath(file).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loads a module from a text instead of its file."""
+
+    def __init__(self, name: str, path: str, source: str):
+        super().__init__(name, path)
+        self.text = source
+
+    def get_code(self, fullname: str):
+        return compile(self.text, self.path, "exec", dont_inherit=True)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds one module, before anything else can."""
+
+    def __init__(self, file: str, source: str):
+        self.name, self.path, self.source = module_name(file), ROOT / file, source
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname != self.name:
+            return None
+        folder = [str(self.path.parent)] if self.path.name == "__init__.py" else None
+        loader = _Loader(fullname, str(self.path), self.source)
+        return importlib.util.spec_from_file_location(
+            fullname, self.path, loader=loader, submodule_search_locations=folder
+        )
+
+
+def at_import(file: str, source: str) -> None:
+    """From now on the module of ``file`` is imported from ``source``."""
+    if module_name(file) in sys.modules:
+        raise RuntimeError(f"{file} is imported already")
+    sys.meta_path.insert(0, _Finder(file, source))
+
+
+def swap(file: str, old: str, new: str) -> bool:
+    """Gives every function of the imported module of ``file`` its code of ``new``.
+
+    False, with nothing changed, where more than the inside of functions differs.
+    """
+    path = str(ROOT / file)
+    codes = [list(_codes(compile(text, path, "exec", dont_inherit=True))) for text in (old, new)]
+    if len(codes[0]) != len(codes[1]):
+        return False
+    changes = {before: after for before, after in zip(*codes, strict=True) if before != after}
+    for before, after in changes.items():
+        if before.co_freevars != after.co_freevars:
+            return False
+        if not before.co_flags & 0x2 and _own(before) != _own(after):  # 0x2: a function
+            return False
+    for function in gc.get_objects():
+        if isinstance(function, types.FunctionType) and function.__code__ in changes:
+            function.__code__ = changes[function.__code__]
+    return True
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code object and all within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _own(code: types.CodeType) -> tuple:
+    """What a module or class body itself does, without the functions it defines."""
+    constants = [repr(c) for c in code.co_consts if not isinstance(c, types.CodeType)]
+    return code.co_code, code.co_names, constants
