@@ -111,6 +111,8 @@ uint32_t sum(uint32_t x, uint32_t y) {
 // R12 "pairwise", every S written out.
 uint32_t pairwise(int64_t splits, const std::array<uint32_t, 9>& p) {
   switch (splits) {
+    case 1:
+      return p[0];
     case 2:
       return sum(p[1], p[0]);
     case 3:
@@ -140,7 +142,7 @@ uint32_t serial(int64_t splits, const std::array<uint32_t, 9>& p) {
 void check_combination() {
   Random random(1);
   int64_t different = 0;
-  for (int64_t splits = 2; splits <= 9; ++splits) {
+  for (int64_t splits = 1; splits <= 9; ++splits) {
     for (int trial = 0; trial < 500; ++trial) {
       std::array<uint32_t, 9> p;  // close exponents: most orders round differently
       for (uint32_t& bits : p) bits = 0x3F800000u + (random.bits() >> 6 | random.bits() << 31);
@@ -221,6 +223,25 @@ void check_accumulate(Random& random, const InstructionModel& model, const Accum
                plan.interleaved, plan.pairwise, actual, expected);
 }
 
+// Without blocks, dot's accumulator is not even truncated.
+void check_no_blocks() {
+  constexpr uint32_t kFine = 0x3F800001u;
+  const auto product_at = [](int64_t) { return Term{1, 0, 0, false}; };
+  for (const InstructionModel& model : {kEarly16, kEarly32, kLate32}) {
+    const uint32_t actual = accumulate(model, {0, 1, 0, false, false}, kFine, 0, product_at);
+    MMAEMU_CHECK(actual == kFine, model.nfma, actual);
+  }
+}
+
+// Every chain of a slow plan starts from +0, not from a number too small to be seen beside others.
+void check_zeros() {
+  const auto product_at = [](int64_t) { return Term{0, 0, 0, false}; };
+  for (const InstructionModel& model : {kLate32, InstructionModel{16, 13, 13, -1000, false}}) {
+    const uint32_t actual = accumulate(model, {128, 1, 0, false, false}, 0, 300, product_at);
+    MMAEMU_CHECK(actual == 0, model.nfma, actual);
+  }
+}
+
 void check_whole_plans() {
   Random random(2);
   for (const int64_t k : {1, 17, 64, 127, 128, 129, 300, 640, 1001}) {
@@ -248,6 +269,8 @@ int main() {
   check_all_ranges();
   check_large_ranges();
   check_combination();
+  check_no_blocks();
+  check_zeros();
   check_whole_plans();
   return finish();
 }

@@ -72,13 +72,19 @@ class Builder:
         self.locks: dict[str, threading.Lock] = {}
         self.lock = threading.Lock()
 
-    def program(self, test: str, replaced: dict[str, str]) -> pathlib.Path:
-        """The test with files replaced, by path from the root; CompileError if it does not build."""
+    def program(self, test: str, replaced: dict[str, str], only: str = "") -> pathlib.Path:
+        """The test with files replaced, by path from the root: in all units or ``only`` in one.
+
+        CompileError if it does not build.
+        """
         units = {f"csrc/tests/test_{test}.cc": self.cases}
         if test not in WITHOUT_LIBRARY:
             units |= LIBRARY
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            made = [pool.submit(self.object, unit, units[unit], replaced) for unit in units]
+            made = [
+                pool.submit(self.object, unit, flags, replaced if only in ("", unit) else {})
+                for unit, flags in units.items()
+            ]
             objects = [future.result() for future in made]
         path = self.folder / f"test_{test}-{_digest(*map(str, objects))}"
         with self._only_once(str(path)):
@@ -113,8 +119,9 @@ class Builder:
                 rule = self._run([*command, str(self.root / unit)])
                 found = re.sub(r"\\\n", " ", rule).split(":", 1)[1].split()
                 root = self.root.resolve()
-                paths = (pathlib.Path(f).resolve().relative_to(root).as_posix() for f in found)
-                self.includes[unit] = frozenset(paths)
+                paths = [pathlib.Path(f).resolve() for f in found]
+                own = [path.relative_to(root) for path in paths if path.is_relative_to(root)]
+                self.includes[unit] = frozenset(path.as_posix() for path in own)
         return self.includes[unit]
 
     def _compile(self, unit: str, flags: list[str], used: dict[str, str], path: pathlib.Path):

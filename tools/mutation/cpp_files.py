@@ -5,7 +5,7 @@ _KERNELS = ("kernels", "epilogue", "specials", "environment")
 _CPU = ("parallel", "specials", "environment", "kernels", "epilogue")
 
 #: Tests that survivors meet once more with all their cases.
-ALL_CASES = {"block_step", "epilogue", "rounding"}
+ALL_CASES = {"rounding"}
 
 #: Tests of csrc/tests by file; none where nothing here can run the file.
 TESTS: dict[str, tuple[str, ...]] = {

@@ -123,11 +123,12 @@ class FileRun:
 
     def build_and_run(self, mutant: Mutant) -> Result:
         """Compiles the mutant alone and runs the tests."""
-        if (result := self.compile(mutant)).status != "survived":
+        only = UNITS.get(self.file, "")
+        if not only and (result := self.compile(mutant)).status != "survived":
             return result
         for builder, test in self._stages():
             try:
-                path = builder.program(test, self._replaced(mutant))
+                path = builder.program(test, self._replaced(mutant), only)
             except CompileError as error:
                 return _refused(error)
             result = Program(test, path).kills(None)
@@ -156,19 +157,19 @@ def _refused(error: CompileError) -> Result:
     return Result("uncompilable")
 
 
+_AVX2 = "csrc/cpu/target_avx2.cc"
 _VBMI = "csrc/cpu/target_avx512_vbmi.cc"
-#: Kernel texts are no units of their own.
+#: Kernel texts are no units of their own: a target that includes them, and runs all of them.
 UNITS = {
-    f"csrc/cpu/{name}": _VBMI
-    for name in (
-        "chain_kernel-inl.h",
-        "epilogue-inl.h",
-        "generic_ops-inl.h",
-        "lanes_avx512.h",
-        "lanes_avx512_vbmi.h",
-        "pack-inl.h",
-        "part_sse2.h",
-        "tally-inl.h",
-        "tile_kernel-inl.h",
-    )
-} | {"csrc/cpu/lanes_avx2.h": "csrc/cpu/target_avx2.cc"}
+    "csrc/cpu/chain_kernel-inl.h": _VBMI,
+    "csrc/cpu/epilogue-inl.h": _VBMI,
+    "csrc/cpu/generic_ops-inl.h": _AVX2,
+    "csrc/cpu/lanes_avx2.h": _AVX2,
+    "csrc/cpu/lanes_avx512.h": "csrc/cpu/target_avx512.cc",
+    "csrc/cpu/lanes_avx512_vbmi.h": _VBMI,
+    "csrc/cpu/pack-inl.h": _VBMI,
+    "csrc/cpu/packed_codes.h": _VBMI,
+    "csrc/cpu/part_sse2.h": _AVX2,
+    "csrc/cpu/tally-inl.h": _VBMI,
+    "csrc/cpu/tile_kernel-inl.h": _VBMI,
+}

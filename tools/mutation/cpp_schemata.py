@@ -8,7 +8,7 @@ import collections
 
 from tools.mutation import cpp_source
 from tools.mutation.cpp_build import RUNTIME
-from tools.mutation.cpp_sites import Site, called_name
+from tools.mutation.cpp_sites import Site, in_table, is_table
 
 _OPERATORS = {
     "+": "Plus",
@@ -48,6 +48,8 @@ class _Rewriter:
 
     def text(self, node) -> str:
         """The node's source, rewritten."""
+        if node.type == "type_qualifier" and node.text == b"constexpr" and is_table(node.parent):
+            return "const" if node.parent.type == "declaration" else "inline const"
         found = self.by_node.get((node.start_byte, node.end_byte, node.type))
         if not found:
             return self.children(node)
@@ -97,23 +99,24 @@ class _Rewriter:
     def _number_literal(self, node, found) -> str:
         ids = ", ".join(str(index) for index, _ in found)
         values = ", ".join([node.text.decode(), *(site.mutant.after for _, site in found)])
-        return f"::mutation::constant<{ids}>({values})"
+        name = "late_constant" if in_table(node) else "constant"
+        return f"::mutation::{name}<{ids}>({values})"
 
     _true = _false = _identifier = _number_literal
 
     def _call_expression(self, node, found) -> str:
         """The call in a function of its arguments, so that these are not repeated."""
         function = node.child_by_field_name("function")
-        name = called_name(node)
-        before = self.source[function.start_byte : name.start_byte]
-        after = self.source[name.end_byte : function.end_byte]
+        original = self.source[function.start_byte : function.end_byte]
+        ways = ""
+        for index, site in found:
+            before = self.source[function.start_byte : site.token.start_byte]
+            after = self.source[site.token.end_byte : function.end_byte]
+            called = f"{before}{site.mutant.after}{after}"
+            ways += f"if (::mutation::on<{index}>()) return {called}(x...); "
         arguments = self.children(node.child_by_field_name("arguments"))
-        ways = "".join(
-            f"if (::mutation::on<{index}>()) return {before}{site.mutant.after}{after}(x...); "
-            for index, site in found
-        )
-        original = f"return {before}{name.text.decode()}{after}(x...);"
-        return f"[&](auto... x) __attribute__((always_inline)) {{ {ways}{original} }}{arguments}"
+        head = "[&](auto&&... x) __attribute__((always_inline))"
+        return f"{head} {{ {ways}return {original}(x...); }}{arguments}"
 
 
 def _cases(found, names: dict[str, str]) -> str:

@@ -7,6 +7,7 @@ SIMD code operators are function names, so these are exchanged where the types a
 import dataclasses
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from tools.mutation import cpp_source
 from tools.mutation.mutant import Mutant, make_mutants
@@ -94,7 +95,8 @@ class Site:
     """One mutant and the node it is an edit of."""
 
     mutant: Mutant
-    node: object  # tree_sitter.Node: what a schema replaces
+    node: Any  # tree_sitter.Node: what a schema replaces
+    token: Any  # tree_sitter.Node: what the mutant replaces
     switchable: bool  # at run time; else it takes a compilation of its own
 
 
@@ -104,7 +106,7 @@ def find_sites(file: str, source: str) -> list[Site]:
     for node, switchable in _nodes(cpp_source.parse(file, source), True):
         for token, before, after in _edits(node):
             line, column = token.start_point
-            edits[line + 1, column, before, after] = node, switchable
+            edits[line + 1, column, before, after] = node, token, switchable
     mutants = make_mutants(file, source, edits)
     return [
         Site(mutant, *edits[mutant.line, mutant.column, mutant.before, mutant.after])
@@ -117,13 +119,15 @@ def find_mutants(file: str, source: str) -> list[Mutant]:
     return [site.mutant for site in find_sites(file, source)]
 
 
-#: What no mutant is made of: a check is not what is checked, and a type or a name is no value.
+#: What no mutant is made of: a check is not what is checked, and a type or a name is no value. (The
+#: bound and the alignment of an array belong to its type: changed, it does not fit, or is a guard.)
 _EXCLUDED = {
     "static_assert_declaration",
     "requires_clause",
     "requires_expression",
     "template_parameter_list",
     "attribute_declaration",
+    "alignas_qualifier",
     "gnu_asm_expression",
     "string_literal",
     "char_literal",
@@ -133,7 +137,6 @@ _EXCLUDED = {
 #: Where a constant expression is needed, so that nothing can be switched at run time.
 _CONSTANT = {
     "template_argument_list",
-    "alignas_qualifier",
     "enumerator",
     "optional_parameter_declaration",
     "field_declaration",
@@ -145,19 +148,40 @@ def _nodes(node, switchable: bool) -> Iterator[tuple]:
     """The nodes that may be mutated, and whether at run time."""
     if node.type in _EXCLUDED:
         return
-    if node.type in ("function_definition", "lambda_expression"):
-        in_function = node.child_by_field_name("body")
-    else:
-        in_function = None
     if node.type in _CONSTANT or _is_constant_declaration(node):
         switchable = False
     yield node, switchable
+    body = node.child_by_field_name("body") if node.type == "function_definition" else None
     for child in node.children:
-        constant = _is_constant_child(node, child)
-        if child == in_function and node.type == "function_definition":
+        if node.type == "array_declarator" and child == node.child_by_field_name("size"):
+            continue
+        if child == body or in_table(child):
             yield from _nodes(child, True)
         else:
-            yield from _nodes(child, switchable and not constant)
+            yield from _nodes(child, switchable and not _is_constant_child(node, child))
+
+
+def in_table(node) -> bool:
+    """Whether a node is the initializer of a static constexpr array, or is in one.
+
+    Such a table is read at run time alone, so that a schema may make it one that starts late.
+    """
+    while node is not None and node.type not in ("declaration", "field_declaration"):
+        if node.type == "initializer_list":
+            above = node.parent
+            above = above.parent if above.type == "init_declarator" else above
+            if is_table(above):
+                return True
+        node = node.parent
+    return False
+
+
+def is_table(node) -> bool:
+    """Whether a node declares a static constexpr array."""
+    words = {child.text for child in node.children if child.type != "initializer_list"}
+    parts = [node, *node.children]
+    arrays = any(child.type == "array_declarator" for part in parts for child in part.children)
+    return {b"static", b"constexpr"} <= words and arrays
 
 
 def _is_constant_declaration(node) -> bool:
@@ -174,8 +198,6 @@ def _is_constant_declaration(node) -> bool:
 
 
 def _is_constant_child(node, child) -> bool:
-    if node.type == "array_declarator":
-        return child == node.child_by_field_name("size")
     if node.type == "case_statement":
         return child == node.child_by_field_name("value")
     if node.type == "if_statement" and any(c.type == "constexpr" for c in node.children):
@@ -205,7 +227,8 @@ def _edits(node) -> Iterator[tuple]:
         yield condition, before, f"!({before})"
     elif kind == "number_literal":
         before = node.text.decode()
-        yield from ((node, before, new) for new in other_constants(before))
+        apart = template_choices(node)
+        yield from ((node, before, new) for new in other_constants(before) if new not in apart)
     elif kind in ("true", "false"):
         yield node, kind, "false" if kind == "true" else "true"
     elif kind == "call_expression":
@@ -223,7 +246,23 @@ def called_name(call):
     return name
 
 
+def template_choices(literal) -> list[str]:
+    """What f<0> .. f<3> become where f is called: f<0> .. f<3>, of which a schema can choose."""
+    arguments = literal.parent
+    if arguments.type != "template_argument_list" or literal.text not in (b"0", b"1", b"2", b"3"):
+        return []
+    above = arguments.parent
+    while above.type in ("qualified_identifier", "template_function", "template_method"):
+        above = above.parent
+    if above.type != "call_expression":
+        return []
+    return [new for new in other_constants(literal.text.decode()) if new in ("0", "1", "2", "3")]
+
+
 def _call_edits(call) -> Iterator[tuple]:
+    for node in cpp_source.walk(call.child_by_field_name("function")):
+        if node.type == "number_literal":
+            yield from ((node, node.text.decode(), new) for new in template_choices(node))
     token = called_name(call)
     name = token.text.decode()
     for new in CALLS.get(name, ()):

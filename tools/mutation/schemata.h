@@ -66,7 +66,8 @@ MUTATION_INLINE auto operation(Operands... operands) {
 
 template <typename Original, typename... Operations, int... kIds, typename L, typename R>
 MUTATION_INLINE L& assign_one(Original, Cases<Case<kIds, Operations>...>, L& l, R r) {
-  const bool replaced = ((on<kIds>() && (Operations::assign(l, r), true)) || ...);
+  // Not const: the compiler would evaluate its initializer, and so leave every mutant out.
+  bool replaced = ((on<kIds>() && (Operations::assign(l, r), true)) || ...);
   if (!replaced) Original::assign(l, r);
   return l;
 }
@@ -88,6 +89,12 @@ template <int... kIds, typename T, typename... Others>
 MUTATION_INLINE T constant(T original, Others... others) {
   (void)((on<kIds>() && (original = static_cast<T>(others), true)) || ...);
   return original;
+}
+
+// For a table: what is no constant expression is read when the program runs.
+template <int... kIds, typename T, typename... Others>
+[[gnu::always_inline]] inline T late_constant(T original, Others... others) {
+  return constant<kIds...>(original, others...);
 }
 
 // The right operand is a function: it may not be evaluated.
