@@ -42,8 +42,8 @@ std::vector<InstructionModel> all_models() {
 void check_validity() {
   const std::vector<InstructionModel> valid{{1, 1, 1, -1000, true}, {1024, 40, 23, 127, false}};
   const std::vector<InstructionModel> invalid{
-      {0, 1, 1, 0, true},  {1025, 1, 1, 0, true}, {1, 0, 1, 0, true},     {1, 41, 1, 0, true},
-      {1, 1, 0, 0, true},  {1, 1, 24, 0, true},   {1, 1, 1, -1001, true}, {1, 1, 1, 128, true},
+      {0, 1, 1, 0, true}, {1025, 1, 1, 0, true}, {1, 0, 1, 0, true},     {1, 41, 1, 0, true},
+      {1, 1, 0, 0, true}, {1, 1, 24, 0, true},   {1, 1, 1, -1001, true}, {1, 1, 1, 128, true},
   };
   for (const InstructionModel& model : valid) MMAEMU_CHECK(is_valid(model), model.nfma);
   for (const InstructionModel& model : invalid) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cpu/dispatch.h"
@@ -223,6 +224,42 @@ void check_target_list() {
   MMAEMU_CHECK(cpu::find_target("none such") == nullptr);
 }
 
+// The usable targets, fastest first, on a processor that lacks `missing`.
+std::string usable_without(std::string_view missing) {
+  std::vector<cpu::CpuFeature> features;
+  for (const cpu::CpuFeature& feature : cpu::cpu_features()) {
+    features.push_back({feature.name, feature.name != missing});
+  }
+  std::string names;
+  for (const cpu::TargetStatus& status : cpu::targets_with(features)) {
+    if (status.usable) names += std::string(" ") + status.target->name;
+    MMAEMU_CHECK(status.usable == (status.why_not[0] == '\0'), status.target->name);
+  }
+  return names;
+}
+
+// A target needs every extension that it is compiled with.
+void check_missing_features() {
+#if defined(__x86_64__)
+  const struct {
+    const char* usable;
+    std::vector<const char*> missing;
+  } rows[] = {{" avx512_vbmi avx512 avx2 scalar", {""}},
+              {" avx512 avx2 scalar", {"avx512vbmi", "avx512bitalg", "avx512vnni", "gfni"}},
+              {" avx2 scalar", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}},
+              {" scalar", {"avx2", "fma", "f16c"}}};
+  for (const auto& row : rows) {
+    for (const char* missing : row.missing) {
+      MMAEMU_CHECK(usable_without(missing) == row.usable, missing, usable_without(missing));
+    }
+  }
+#elif defined(__aarch64__)
+  MMAEMU_CHECK(usable_without("") == " neon scalar", usable_without(""));
+#else
+  MMAEMU_CHECK(usable_without("") == " scalar", usable_without(""));
+#endif
+}
+
 }  // namespace
 }  // namespace mmaemu::testing
 
@@ -230,6 +267,7 @@ int main() {
   using namespace mmaemu::testing;
   ThreadPool threads(3);
   check_target_list();
+  check_missing_features();
   check_targets_run_themselves();
   check_matrix(threads);
   check_many_tiles(threads);

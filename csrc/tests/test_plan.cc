@@ -43,10 +43,18 @@ void check_validity() {
   const struct {
     int64_t chunk_k, splits, tile_k;
     bool valid;
-  } rows[] = {{0, 1, 0, true},         {-1, 1, 0, false},           {kMaxChunk, 1, 0, true},
-              {0, 0, 1, false},        {kMaxChunk + 1, 1, 0, false}, {0, 4096, 1, true},
-              {0, 4097, 1, false},     {0, 2, 0, false},            {0, 1, -1, true},
-              {0, 2, kMaxTile, true},  {0, 2, kMaxTile + 1, false}, {-1, 2, 1, false},
+  } rows[] = {{0, 1, 0, true},
+              {-1, 1, 0, false},
+              {kMaxChunk, 1, 0, true},
+              {0, 0, 1, false},
+              {kMaxChunk + 1, 1, 0, false},
+              {0, 4096, 1, true},
+              {0, 4097, 1, false},
+              {0, 2, 0, false},
+              {0, 1, -1, true},
+              {0, 2, kMaxTile, true},
+              {0, 2, kMaxTile + 1, false},
+              {-1, 2, 1, false},
               {0, -1, kMaxTile, false}};
   for (const auto& row : rows) {
     const AccumulationPlan plan{row.chunk_k, row.splits, row.tile_k, false, false};

@@ -155,7 +155,8 @@ void check_truncate_wide() {
   Random random(8);
   for (int64_t i = 0; i < 2000; ++i) {
     const int frac_out = static_cast<int>(random.between(1, kMaxFracOut));
-    const uint64_t magnitude = (random.one_in(2) ? ~uint64_t{0} : random.next()) | uint64_t{1} << 63;
+    const uint64_t magnitude = (random.one_in(2) ? ~uint64_t{0} : random.next()) | uint64_t{1}
+                                                                                       << 63;
     const uint64_t kept = magnitude >> (63 - frac_out) << (63 - frac_out);
     const uint32_t actual = truncate_to_fp32(false, magnitude, 0, frac_out);
     const uint32_t expected = bits_of(static_cast<float>(kept));  // exact: at most 24 bits

@@ -1,7 +1,7 @@
 """Which C++ files are mutated, and which tests can kill their mutants, the quickest first."""
 
 _NUMERICS = ("formats", "plan", "block_step", "rounding", "epilogue", "specials")
-_KERNELS = ("kernels", "epilogue", "specials", "environment")
+_KERNELS = ("kernels",)
 _CPU = ("parallel", "specials", "environment", "kernels", "epilogue")
 
 #: Tests that survivors meet once more with all their cases.

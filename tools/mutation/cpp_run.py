@@ -97,7 +97,7 @@ class FileRun:
                     yield builder, test
 
     def program(self, builder: Builder, test: str) -> Program:
-        """A test with all mutants, allowed five times what it takes with none.
+        """A test with all mutants, allowed three times what it takes with none.
 
         ValueError where it fails with none.
         """
@@ -107,7 +107,7 @@ class FileRun:
             raise ValueError(f"{self.file}: {test_file(test)} fails without a mutant: {result}.")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Program(test, path, 0.2 + 5 * taken)
+        return Program(test, path, 0.2 + 3 * taken)
 
     def compile(self, mutant: Mutant) -> Result:
         """Whether the mutant compiles, static_asserts included."""

@@ -72,7 +72,7 @@ class _Rewriter:
         op = found[0][1].mutant.before
         if op in ("&&", "||"):
             kind = f"{found[0][0]}, {'true' if op == '&&' else 'false'}"
-            return f"::mutation::logical<{kind}>({left}, [&] {{ return bool({right}); }})"
+            return f"::mutation::logical<{kind}>(bool({left}), [&] {{ return bool({right}); }})"
         kinds = f"::mutation::{_OPERATORS[op]}, {_cases(found, _OPERATORS)}"
         return f"::mutation::operation<{kinds}>({left}, {right})"
 
@@ -94,7 +94,7 @@ class _Rewriter:
 
     def _conditional_expression(self, node, found) -> str:
         condition, yes, no = (self.field(node, n) for n in ("condition", "consequence", "alternative"))
-        return f"::mutation::condition<{found[0][0]}>({condition}) ? {yes} : {no}"
+        return f"::mutation::condition<{found[0][0]}>(bool({condition})) ? {yes} : {no}"
 
     def _number_literal(self, node, found) -> str:
         ids = ", ".join(str(index) for index, _ in found)

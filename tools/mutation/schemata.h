@@ -54,25 +54,25 @@ MUTATION_INLINE void take(Result& result, Operation operation, Operands&... oper
 
 template <typename Original, typename... Operations, int... kIds, typename... Operands>
 MUTATION_INLINE auto evaluate(Original original, Cases<Case<kIds, Operations>...>,
-                              Operands... operands) {
+                              Operands&... operands) {
   auto result = original(operands...);
   (void)((on<kIds>() && (take(result, Operations{}, operands...), true)) || ...);
   return result;
 }
 template <typename Original, typename Others, typename... Operands>
-MUTATION_INLINE auto operation(Operands... operands) {
+MUTATION_INLINE auto operation(Operands&&... operands) {
   return evaluate(Original{}, Others{}, operands...);
 }
 
 template <typename Original, typename... Operations, int... kIds, typename L, typename R>
-MUTATION_INLINE L& assign_one(Original, Cases<Case<kIds, Operations>...>, L& l, R r) {
+MUTATION_INLINE L& assign_one(Original, Cases<Case<kIds, Operations>...>, L& l, const R& r) {
   // Not const: the compiler would evaluate its initializer, and so leave every mutant out.
   bool replaced = ((on<kIds>() && (Operations::assign(l, r), true)) || ...);
   if (!replaced) Original::assign(l, r);
   return l;
 }
 template <typename Original, typename Others, typename L, typename R>
-MUTATION_INLINE L& assign(L& l, R r) {
+MUTATION_INLINE L& assign(L& l, const R& r) {
   return assign_one(Original{}, Others{}, l, r);
 }
 
@@ -108,12 +108,12 @@ MUTATION_INLINE bool condition(bool x) {
   return on<kId>() != x;
 }
 
-#define MUTATION_OPERATOR(name, op)                                     \
-  struct name {                                                         \
-    template <typename L, typename R>                                   \
-    MUTATION_INLINE auto operator()(L l, R r) const -> decltype(l op r) { \
-      return l op r;                                                    \
-    }                                                                   \
+#define MUTATION_OPERATOR(name, op)                                         \
+  struct name {                                                             \
+    template <typename L, typename R>                                       \
+    MUTATION_INLINE auto operator()(L& l, R& r) const -> decltype(l op r) { \
+      return l op r;                                                        \
+    }                                                                       \
   };
 MUTATION_OPERATOR(Plus, +)
 MUTATION_OPERATOR(Minus, -)
@@ -132,12 +132,12 @@ MUTATION_OPERATOR(GreaterEqual, >=)
 MUTATION_OPERATOR(Equal, ==)
 MUTATION_OPERATOR(NotEqual, !=)
 
-#define MUTATION_ASSIGNMENT(name, op)                                                \
-  struct name {                                                                      \
-    template <typename L, typename R>                                                \
-    MUTATION_INLINE static void assign(L& l, R r) {                                  \
-      if constexpr (requires { l op r; }) l op r;                                    \
-    }                                                                                \
+#define MUTATION_ASSIGNMENT(name, op)                      \
+  struct name {                                            \
+    template <typename L, typename R>                      \
+    MUTATION_INLINE static void assign(L& l, const R& r) { \
+      if constexpr (requires { l op r; }) l op r;          \
+    }                                                      \
   };
 MUTATION_ASSIGNMENT(AssignPlus, +=)
 MUTATION_ASSIGNMENT(AssignMinus, -=)
@@ -150,19 +150,19 @@ MUTATION_ASSIGNMENT(AssignAnd, &=)
 MUTATION_ASSIGNMENT(AssignOr, |=)
 MUTATION_ASSIGNMENT(AssignXor, ^=)
 
-#define MUTATION_UNARY(name, op)                                   \
-  struct name {                                                    \
-    template <typename T>                                          \
-    MUTATION_INLINE auto operator()(T x) const -> decltype(op x) { \
-      return op x;                                                 \
-    }                                                              \
+#define MUTATION_UNARY(name, op)                                    \
+  struct name {                                                     \
+    template <typename T>                                           \
+    MUTATION_INLINE auto operator()(T& x) const -> decltype(op x) { \
+      return op x;                                                  \
+    }                                                               \
   };
 MUTATION_UNARY(Not, !)
 MUTATION_UNARY(Negate, -)
 MUTATION_UNARY(Complement, ~)
 struct Same {
   template <typename T>
-  MUTATION_INLINE T operator()(T x) const {
+  MUTATION_INLINE T& operator()(T& x) const {
     return x;
   }
 };
