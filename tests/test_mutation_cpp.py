@@ -105,7 +105,7 @@ def made_up_checkout(folder: pathlib.Path, checks: str) -> Builder:
 
 
 def run(folder: pathlib.Path, checks: str) -> tuple[cpp_run.FileRun, dict]:
-    file_run = cpp_run.FileRun(FILE, (made_up_checkout(folder, checks),), tests=("formats",))
+    file_run = cpp_run.FileRun(FILE, made_up_checkout(folder, checks), tests=("formats",))
     mutants = [site.mutant for site in file_run.sites]
     return file_run, {m: result.status for m, result in file_run.run(mutants)}
 

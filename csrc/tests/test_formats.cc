@@ -17,11 +17,13 @@ void check_code(const FloatFormat& format, uint32_t code, double value, int emin
   const Decoded d = decode(format, code);
   if (std::isnan(value)) {
     MMAEMU_CHECK(d.number_class == NumberClass::kNan, code);
+    MMAEMU_CHECK(d.significand == 0 && d.exponent == 0, code, d.significand, d.exponent);
     return;
   }
   MMAEMU_CHECK(d.negative == std::signbit(value), code);
   if (std::isinf(value)) {
     MMAEMU_CHECK(d.number_class == NumberClass::kInfinite, code);
+    MMAEMU_CHECK(d.significand == 0 && d.exponent == 0, code, d.significand, d.exponent);
     return;
   }
   MMAEMU_CHECK(d.number_class == NumberClass::kFinite, code);
@@ -31,11 +33,26 @@ void check_code(const FloatFormat& format, uint32_t code, double value, int emin
   MMAEMU_CHECK(d.exponent == exponent, code, d.exponent, exponent);
 }
 
+// What a code counts as in a chain (R14): itself, or +0 with a zero's exponent.
+void check_finite_codes(const FloatFormat& format) {
+  for (uint32_t code = 0; code < 256; ++code) {
+    const bool finite = std::isfinite(value_of(format, code));
+    const Decoded expected = decode(format, finite ? code : 0);
+    const Decoded d = decode_finite(format, code);
+    MMAEMU_CHECK(d.number_class == NumberClass::kFinite, code);
+    MMAEMU_CHECK(d.significand == expected.significand && d.exponent == expected.exponent &&
+                     d.negative == expected.negative,
+                 code, d.significand, d.exponent, d.negative);
+  }
+}
+
 void check_fp8() {
   for (uint32_t code = 0; code < 256; ++code) {
     check_code(kE4M3, code, value_of_e4m3(code), -6);
     check_code(kE5M2, code, value_of_e5m2(code), -14);
   }
+  check_finite_codes(kE4M3);
+  check_finite_codes(kE5M2);
 }
 
 void check_16_bits() {

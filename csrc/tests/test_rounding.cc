@@ -172,6 +172,9 @@ void check_classes() {
       MMAEMU_CHECK(is_nan_fp32(bits) == std::isnan(float_of(bits)), bits);
       MMAEMU_CHECK(is_inf_fp32(bits) == std::isinf(float_of(bits)), bits);
     }
+    // 2 is the number whose bits are a zero's but for the one below the sign.
+    check_operations(sign | 0x40000000u, 0x7F800000u);
+    check_operations(0x7F800000u, sign | 0x40000000u);
   }
 }
 

@@ -35,5 +35,4 @@ def run(chosen: list[Mutant]) -> Iterator[tuple[Mutant, Result]]:
     """Tests mutants of one file."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     jobs = int(os.environ.get("JOBS", "2"))
-    builders = tuple(Builder(FOLDER, fewer=fewer, jobs=jobs) for fewer in (True, False))
-    yield from FileRun(chosen[0].file, builders, jobs).run(chosen)
+    yield from FileRun(chosen[0].file, Builder(FOLDER, jobs=jobs), jobs).run(chosen)

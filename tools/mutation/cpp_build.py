@@ -22,12 +22,15 @@ AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 AVX512 += ["-mprefer-vector-width=512"]
 VBMI = [*AVX512, "-mavx512vbmi", "-mavx512bitalg", "-mavx512vnni", "-mgfni"]
 
+#: Every kind of case, few of each; schemata.h limits the process.
+TEST_FLAGS = ["-DMMAEMU_FEWER_CASES", "-include", str(RUNTIME)]
+
 #: The library's sources, with the flags of CMakeLists.txt.
 LIBRARY = {
     "csrc/cpu/dispatch.cc": ["-DMMAEMU_X86_TARGETS"],
     "csrc/cpu/gemm.cc": [],
     "csrc/cpu/parallel.cc": [],
-    "csrc/cpu/portable.cc": [],
+    "csrc/cpu/portable.cc": ["-O3"],  # what the kernels are compared with takes the most time
     "csrc/cpu/specials.cc": [],
     "csrc/cpu/target_avx2.cc": AVX2,
     "csrc/cpu/target_avx512.cc": AVX512,
@@ -59,15 +62,13 @@ class Builder:
     Attributes:
         root: the checkout.
         folder: for objects and programs.
-        fewer: fewer cases of every kind (MMAEMU_FEWER_CASES).
         jobs: compilers at a time.
     """
 
-    def __init__(self, folder: pathlib.Path, root: pathlib.Path = ROOT, fewer=True, jobs: int = 2):
+    def __init__(self, folder: pathlib.Path, root: pathlib.Path = ROOT, jobs: int = 2):
         self.root = root
         self.folder = folder
         self.jobs = jobs
-        self.cases = ["-include", str(RUNTIME)] + (["-DMMAEMU_FEWER_CASES"] if fewer else [])
         self.includes: dict[str, frozenset[str]] = {}
         self.locks: dict[str, threading.Lock] = {}
         self.lock = threading.Lock()
@@ -77,7 +78,7 @@ class Builder:
 
         CompileError if it does not build.
         """
-        units = {f"csrc/tests/test_{test}.cc": self.cases}
+        units = {f"csrc/tests/test_{test}.cc": TEST_FLAGS}
         if test not in WITHOUT_LIBRARY:
             units |= LIBRARY
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tools.mutation import cpp_sites
 from tools.mutation.cpp_build import Builder, CompileError
-from tools.mutation.cpp_files import ALL_CASES, TESTS
+from tools.mutation.cpp_files import TESTS
 from tools.mutation.cpp_schemata import schemata
 from tools.mutation.mutant import Mutant
 from tools.mutation.results import Result
@@ -56,19 +56,19 @@ class FileRun:
 
     Attributes:
         file: path from the root.
-        builders: what the first lets survive, the others try, with the tests of ALL_CASES.
+        builder: of the programs.
         jobs: processes at a time.
         tests: names of tests, the quickest first; those of cpp_files.py if none are given.
     """
 
     file: str
-    builders: tuple[Builder, ...]
+    builder: Builder
     jobs: int = 2
     tests: tuple[str, ...] = ()
 
     def __post_init__(self):
         self.tests = self.tests or TESTS[self.file]
-        self.source = (self.builders[0].root / self.file).read_text()
+        self.source = (self.builder.root / self.file).read_text()
         self.sites = cpp_sites.find_sites(self.file, self.source)
 
     def run(self, wanted: Iterable[Mutant]) -> Iterator[tuple[Mutant, Result]]:
@@ -77,9 +77,9 @@ class FileRun:
         numbered = [(i, site) for i, site in enumerate(self.sites) if site.mutant.id in ids]
         switched = [(i, site.mutant) for i, site in numbered if site.switchable]
         fixed = [site.mutant for _, site in numbered if not site.switchable]
-        for builder, test in self._stages():
+        for test in self.tests:
             survivors = []
-            program = self.program(builder, test) if switched else None
+            program = self.program(test) if switched else None
             for item, result in self._each(lambda m, p=program: p.kills(m[0]), switched):
                 if result is None:
                     survivors.append(item)
@@ -90,18 +90,12 @@ class FileRun:
         yield from self._each(self.compile, [mutant for _, mutant in switched])
         yield from self._each(self.build_and_run, fixed)
 
-    def _stages(self) -> Iterator[tuple[Builder, str]]:
-        for builder in self.builders:
-            for test in self.tests:
-                if builder is self.builders[0] or test in ALL_CASES:
-                    yield builder, test
-
-    def program(self, builder: Builder, test: str) -> Program:
+    def program(self, test: str) -> Program:
         """A test with all mutants, allowed three times what it takes with none.
 
         ValueError where it fails with none.
         """
-        path = builder.program(test, {self.file: schemata(self.file, self.source, self.sites)})
+        path = self.builder.program(test, {self.file: schemata(self.file, self.source, self.sites)})
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         if (result := Program(test, path).kills(None)) is not None:
             raise ValueError(f"{self.file}: {test_file(test)} fails without a mutant: {result}.")
@@ -116,7 +110,7 @@ class FileRun:
             units += map(test_file, self.tests)
         try:
             for unit in units:
-                self.builders[-1].syntax(unit, self._replaced(mutant))
+                self.builder.syntax(unit, self._replaced(mutant))
         except CompileError as error:
             return _refused(error)
         return Result("survived")
@@ -126,9 +120,9 @@ class FileRun:
         only = UNITS.get(self.file, "")
         if not only and (result := self.compile(mutant)).status != "survived":
             return result
-        for builder, test in self._stages():
+        for test in self.tests:
             try:
-                path = builder.program(test, self._replaced(mutant), only)
+                path = self.builder.program(test, self._replaced(mutant), only)
             except CompileError as error:
                 return _refused(error)
             result = Program(test, path).kills(None)
