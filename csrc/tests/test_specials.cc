@@ -8,6 +8,7 @@
 
 #include "cpu/dispatch.h"
 #include "cpu/ieee_env.h"
+#include "cpu/portable.h"
 #include "numerics/specials.h"
 #include "tests/bits.h"
 #include "tests/check.h"
@@ -171,6 +172,25 @@ void check_accumulators(Seen& seen) {
   }
 }
 
+// What a kernel itself returns: initial accumulators that are not finite are taken as +0.
+void check_kernel_accumulators() {
+  const uint8_t zero = 0;
+  for (const uint32_t c : {0x7F800000u, 0xFF800000u, 0x7F800001u}) {
+    uint32_t acc = 0xA5A5A5A5u;
+    cpu::TileProblem tile{};
+    tile.model = kLate32;  // R8 would show the smallest number
+    tile.plan = {0, 1, 0, false, false};
+    tile.fmt_a = tile.fmt_b = kE5M2;
+    tile.m = tile.n = tile.k = 1;
+    tile.a = tile.b = &zero;
+    tile.c = &c;
+    tile.acc = &acc;
+    MMAEMU_CHECK(cpu::portable_target().runs(tile));
+    cpu::portable_target().accumulate(tile, nullptr);
+    MMAEMU_CHECK(acc == 0, c, acc);
+  }
+}
+
 // R18, R19: what becomes of NaN and Inf in every output format.
 void check_outputs() {
   cpu::SerialPool serial;
@@ -218,6 +238,7 @@ int main() {
   check_sparse(seen);
   check_long(seen);
   check_accumulators(seen);
+  check_kernel_accumulators();
   check_outputs();
   MMAEMU_CHECK(seen.finite > 100 && seen.infinite > 100 && seen.nan > 100, seen.finite,
                seen.infinite, seen.nan);

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tools.mutation import cpp_source
+from tools.mutation.cpp_files import COMPILED
 from tools.mutation.mutant import Mutant, make_mutants
 
 OPERATORS = {
@@ -151,7 +152,11 @@ def _nodes(node, switchable: bool) -> Iterator[tuple]:
     if node.type in _CONSTANT or _is_constant_declaration(node):
         switchable = False
     yield node, switchable
-    body = node.child_by_field_name("body") if node.type == "function_definition" else None
+    body = None
+    if node.type == "function_definition":
+        body = node.child_by_field_name("body")
+        if _is_compiled(node):
+            body, switchable = None, False
     for child in node.children:
         if node.type == "array_declarator" and child == node.child_by_field_name("size"):
             continue
@@ -159,6 +164,13 @@ def _nodes(node, switchable: bool) -> Iterator[tuple]:
             yield from _nodes(child, True)
         else:
             yield from _nodes(child, switchable and not _is_constant_child(node, child))
+
+
+def _is_compiled(function) -> bool:
+    """Whether a function definition is one that the compiler evaluates (COMPILED)."""
+    declarator = function.child_by_field_name("declarator")
+    names = (n for n in cpp_source.walk(declarator) if n.type in ("identifier", "field_identifier"))
+    return next((name.text.decode() in COMPILED for name in names), False)
 
 
 def in_table(node) -> bool:
