@@ -99,6 +99,24 @@ void check_all_pairs(Seen& seen) {
   }
 }
 
+// One product: every line of both operands is special, or none is.
+void check_single_products(Seen& seen) {
+  for (const FormatPair& formats : kFormatPairs) {
+    for (const bool b_is_kn : {false, true}) {
+      for (const uint8_t a : {0x00, 0x38, 0x7C, 0x7F, 0xFC, 0xFF}) {
+        for (const uint8_t b : {0x00, 0x38, 0x7C, 0x7F, 0xFC, 0xFF}) {
+          GemmCase gemm;
+          gemm.formats = formats;
+          gemm.b_is_kn = b_is_kn;
+          gemm.a = {a};
+          gemm.b = {b};
+          check_on_every_target(gemm, seen);
+        }
+      }
+    }
+  }
+}
+
 // Few specials in deep sums: Inf - Inf far apart, in different chunks and splits.
 void check_sparse(Seen& seen) {
   Random random(1);
@@ -234,6 +252,7 @@ int main() {
   using namespace mmaemu::testing;
   const mmaemu::cpu::ScopedIeeeEnv ieee;
   Seen seen;
+  check_single_products(seen);
   check_all_pairs(seen);
   check_sparse(seen);
   check_long(seen);

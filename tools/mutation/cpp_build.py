@@ -25,6 +25,9 @@ VBMI = [*AVX512, "-mavx512vbmi", "-mavx512bitalg", "-mavx512vnni", "-mgfni"]
 #: Every kind of case, few of each; schemata.h limits the process.
 TEST_FLAGS = ["-DMMAEMU_FEWER_CASES", "-include", str(RUNTIME)]
 
+#: For what is read or written beyond an end, which may change no result.
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-wrapv"]
+
 #: The library's sources, with the flags of CMakeLists.txt.
 LIBRARY = {
     "csrc/cpu/dispatch.cc": ["-DMMAEMU_X86_TARGETS"],
@@ -73,14 +76,21 @@ class Builder:
         self.locks: dict[str, threading.Lock] = {}
         self.lock = threading.Lock()
 
-    def program(self, test: str, replaced: dict[str, str], only: str = "") -> pathlib.Path:
+    def program(
+        self, test: str, replaced: dict[str, str], only: str = "", sanitize: bool = False
+    ) -> pathlib.Path:
         """The test with files replaced, by path from the root: in all units or ``only`` in one.
 
-        CompileError if it does not build.
+        With ``sanitize``, the test and what the files reach run under the sanitizers. CompileError
+        if it does not build.
         """
         units = {f"csrc/tests/test_{test}.cc": TEST_FLAGS}
         if test not in WITHOUT_LIBRARY:
             units |= LIBRARY
+        if sanitize:
+            for unit, flags in units.items():
+                if flags is TEST_FLAGS or self.reaches(replaced, unit, flags):
+                    units[unit] = [*flags, *SANITIZE]
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             made = [
                 pool.submit(self.object, unit, flags, replaced if only in ("", unit) else {})
@@ -90,8 +100,13 @@ class Builder:
         path = self.folder / f"test_{test}-{_digest(*map(str, objects))}"
         with self._only_once(str(path)):
             if not path.exists():
-                self._run([CXX, "-pthread", *map(str, objects), "-o", str(path)])
+                extra = SANITIZE[:1] if sanitize else []
+                self._run([CXX, "-pthread", *extra, *map(str, objects), "-o", str(path)])
         return path
+
+    def reaches(self, replaced: dict[str, str], unit: str, flags: list[str]) -> bool:
+        """Whether a unit depends on one of the files."""
+        return not self.dependencies(unit, flags).isdisjoint(replaced)
 
     def syntax(self, unit: str, replaced: dict[str, str]) -> None:
         """Only checks that a unit compiles; CompileError where it does not."""

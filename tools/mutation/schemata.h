@@ -14,9 +14,11 @@ namespace mutation {
 // Ends a process that takes MUTANT_MICROSECONDS of a processor (SIGPROF), or a lot of memory.
 inline void limit_process() {
   constexpr rlim_t kBytes = rlim_t{6} << 30;
-  const rlimit memory{kBytes, kBytes};
+  [[maybe_unused]] const rlimit memory{kBytes, kBytes};
   const rlimit none{0, 0};
+#if !defined(__SANITIZE_ADDRESS__)
   setrlimit(RLIMIT_AS, &memory);
+#endif
   setrlimit(RLIMIT_CORE, &none);
   if (const char* text = std::getenv("MUTANT_MICROSECONDS")) {
     const long time = std::atol(text);
