@@ -170,6 +170,7 @@ void check_throwing_kernel() {
 
 void check_pools() {
   cpu::SerialPool serial;
+  MMAEMU_CHECK(serial.num_threads() == 0, serial.num_threads());
   ThreadPool threads(3);
   LatePool late;
   InlinePool in_line;
