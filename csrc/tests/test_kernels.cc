@@ -173,6 +173,27 @@ void check_many_tiles(cpu::TaskPool& threads) {
   }
 }
 
+// Sums so large that even the smallest number is above their grid in the byte arithmetic of the low
+// bits (packed_codes.h): negative products that are zero must not count as inexact ones.
+void check_zeros_below_large_sums(cpu::TaskPool& pool) {
+  for (const InstructionModel& model : {kEarly16, kEarly32}) {
+    GemmCase gemm;
+    gemm.model = model;
+    gemm.formats = kFormatPairs[3];
+    constexpr int64_t kGrowing = 1 << 16;
+    gemm.set_shape(1, 4, kGrowing + 32);
+    gemm.a.assign(static_cast<size_t>(gemm.k), 0x00);
+    std::fill_n(gemm.a.begin(), kGrowing, uint8_t{0x7B});
+    for (int64_t column = 0; column < gemm.n; ++column) {
+      gemm.b.insert(gemm.b.end(), kGrowing, 0x7B);
+      gemm.b.insert(gemm.b.end(), 32, 0x81);
+    }
+    const std::vector<uint32_t> sums = run_fp32(gemm, cpu::portable_target(), pool);
+    MMAEMU_CHECK(sums[0] >> 23 == 127 + 45, sums[0]);  // where every product is below the grid
+    check_case(gemm, pool);
+  }
+}
+
 // Without this, the comparison could be the portable kernel with itself.
 void check_targets_run_themselves() {
   for (const cpu::KernelTarget* target : simd_targets()) {
@@ -271,5 +292,6 @@ int main() {
   check_targets_run_themselves();
   check_matrix(threads);
   check_many_tiles(threads);
+  check_zeros_below_large_sums(threads);
   return finish();
 }

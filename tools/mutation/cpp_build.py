@@ -27,6 +27,8 @@ TEST_FLAGS = ["-DMMAEMU_FEWER_CASES", "-include", str(RUNTIME)]
 
 #: For what is read or written beyond an end, which may change no result.
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-wrapv"]
+#: The same for kernel texts, which take the others minutes to compile.
+BOUNDS = ["-fsanitize=bounds", "-fno-sanitize-recover=all"]
 
 #: The library's sources, with the flags of CMakeLists.txt.
 LIBRARY = {
@@ -77,20 +79,19 @@ class Builder:
         self.lock = threading.Lock()
 
     def program(
-        self, test: str, replaced: dict[str, str], only: str = "", sanitize: bool = False
+        self, test: str, replaced: dict[str, str], only: str = "", sanitize: list[str] | None = None
     ) -> pathlib.Path:
         """The test with files replaced, by path from the root: in all units or ``only`` in one.
 
-        With ``sanitize``, the test and what the files reach run under the sanitizers. CompileError
-        if it does not build.
+        The test and what the files reach are compiled with ``sanitize``. CompileError if it does
+        not build.
         """
         units = {f"csrc/tests/test_{test}.cc": TEST_FLAGS}
         if test not in WITHOUT_LIBRARY:
             units |= LIBRARY
-        if sanitize:
-            for unit, flags in units.items():
-                if flags is TEST_FLAGS or self.reaches(replaced, unit, flags):
-                    units[unit] = [*flags, *SANITIZE]
+        for unit, flags in units.items():
+            if flags is TEST_FLAGS or (self.reaches(replaced, unit, flags) and only in ("", unit)):
+                units[unit] = [*flags, *(sanitize or [])]
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             made = [
                 pool.submit(self.object, unit, flags, replaced if only in ("", unit) else {})
@@ -100,8 +101,7 @@ class Builder:
         path = self.folder / f"test_{test}-{_digest(*map(str, objects))}"
         with self._only_once(str(path)):
             if not path.exists():
-                extra = SANITIZE[:1] if sanitize else []
-                self._run([CXX, "-pthread", *extra, *map(str, objects), "-o", str(path)])
+                self._run([CXX, "-pthread", *(sanitize or [])[:1], *map(str, objects), "-o", str(path)])
         return path
 
     def reaches(self, replaced: dict[str, str], unit: str, flags: list[str]) -> bool:

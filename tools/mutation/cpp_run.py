@@ -12,13 +12,13 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator
 
 from tools.mutation import cpp_sites
-from tools.mutation.cpp_build import Builder, CompileError
+from tools.mutation.cpp_build import BOUNDS, SANITIZE, Builder, CompileError
 from tools.mutation.cpp_files import TESTS
 from tools.mutation.cpp_schemata import schemata
 from tools.mutation.mutant import Mutant
 from tools.mutation.results import Result
 
-STUCK = 60  # seconds: threads that wait for each other take no time of a processor
+STUCK = 300  # seconds: threads that wait for each other take no time of a processor
 STATIC_ASSERT = "static_assert"
 
 
@@ -81,7 +81,8 @@ class FileRun:
         numbered = [(i, site) for i, site in enumerate(self.sites) if site.mutant.id in ids]
         switched = [(i, site.mutant) for i, site in numbered if site.switchable]
         fixed = [site.mutant for _, site in numbered if not site.switchable]
-        for sanitize, test in itertools.product((False, True), self.tests):
+        sanitizers = BOUNDS if self.file in UNITS else SANITIZE
+        for sanitize, test in itertools.product(([], sanitizers), self.tests):
             survivors = []
             program = self.program(test, sanitize) if switched else None
             for item, result in self._each(lambda m, p=program: p.kills(m[0]), switched):
@@ -94,7 +95,7 @@ class FileRun:
         yield from self._each(self.compile, [mutant for _, mutant in switched])
         yield from self._each(self.build_and_run, fixed)
 
-    def program(self, test: str, sanitize: bool) -> Program:
+    def program(self, test: str, sanitize: list[str]) -> Program:
         """A test with all mutants, allowed three times what it takes with none.
 
         ValueError where it fails with none.
