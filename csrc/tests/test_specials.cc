@@ -190,41 +190,6 @@ void check_accumulators(Seen& seen) {
   }
 }
 
-// Every output of a batch of several tiles starts from its own accumulator: beside products that
-// are zero, it is the result.
-void check_places_of_accumulators() {
-  Random random(4);
-  cpu::SerialPool serial;
-  GemmCase gemm;
-  gemm.model = kLate32;
-  gemm.batch = {2};
-  gemm.batch_a = gemm.batch_b = {1};
-  gemm.set_shape(70, 67, 1);
-  gemm.a.assign(70, 0);
-  gemm.b.assign(67, 0);
-  for (int64_t i = 0; i < 2 * 70 * 67; ++i) gemm.c.push_back(0x3F800000u + random.bits() % 0x1000);
-  for (const cpu::TargetStatus& status : cpu::targets()) {
-    if (!status.usable) continue;
-    check_equal(status.target->name, gemm, gemm.c, run_fp32(gemm, *status.target, serial));
-  }
-}
-
-// R15: without products, +0 in every format, and no epilogue to make a NaN of it.
-void check_empty() {
-  cpu::SerialPool serial;
-  for (const FloatFormat& out : kOutputs) {
-    GemmCase gemm;
-    gemm.out = out;
-    gemm.set_shape(3, 5, 0);
-    gemm.scale_a = {kFp32.canonical_nan};
-    const std::vector<uint8_t> zeros(static_cast<size_t>(15 * (out.bits() / 8)), 0);
-    for (const cpu::TargetStatus& status : cpu::targets()) {
-      if (!status.usable) continue;
-      check_equal(status.target->name, gemm, zeros, run_on(gemm, *status.target, serial));
-    }
-  }
-}
-
 // What a kernel itself returns: initial accumulators that are not finite are taken as +0.
 void check_kernel_accumulators() {
   const uint8_t zero = 0;
@@ -292,8 +257,6 @@ int main() {
   check_sparse(seen);
   check_long(seen);
   check_accumulators(seen);
-  check_places_of_accumulators();
-  check_empty();
   check_kernel_accumulators();
   check_outputs();
   MMAEMU_CHECK(seen.finite > 100 && seen.infinite > 100 && seen.nan > 100, seen.finite,

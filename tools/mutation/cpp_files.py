@@ -20,7 +20,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "csrc/cpu/parallel.cc": ("parallel",),
     "csrc/cpu/parallel.h": ("parallel",),
     "csrc/cpu/dispatch.cc": ("kernels",),
-    "csrc/cpu/gemm.cc": ("specials", "kernels", "environment"),
+    "csrc/cpu/gemm.cc": ("gemm", "specials", "kernels"),
     "csrc/cpu/epilogue-inl.h": ("epilogue",),
     "csrc/cpu/chain_kernel-inl.h": ("kernels",),
     "csrc/cpu/pack-inl.h": ("kernels",),
