@@ -110,6 +110,9 @@ void check_constants() {
   MMAEMU_CHECK(float_of(kFp32.max_finite) == 0x1.FFFFFEp127f);
   MMAEMU_CHECK(kE5M2.infinity() == 0x7C && kFp16.infinity() == 0x7C00);
   MMAEMU_CHECK(kBf16.infinity() == 0x7F80 && kFp32.infinity() == 0x7F800000u);
+  MMAEMU_CHECK(kFp32.canonical_nan == 0x7FFFFFFFu);  // R19
+  MMAEMU_CHECK(kBf16.canonical_nan == 0x7FFF && kFp16.canonical_nan == 0x7FFF);
+  MMAEMU_CHECK(kE4M3.canonical_nan == 0x7F && kE5M2.canonical_nan == 0x7F);
   for (const FloatFormat& format : {kE4M3, kE5M2, kFp16, kBf16, kFp32}) {
     const Decoded nan = decode(format, format.canonical_nan);
     MMAEMU_CHECK(nan.number_class == NumberClass::kNan && !nan.negative, format.canonical_nan);

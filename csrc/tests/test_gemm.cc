@@ -6,11 +6,13 @@
 
 #include "cpu/dispatch.h"
 #include "cpu/ieee_env.h"
+#include "cpu/portable.h"
 #include "tests/check.h"
 #include "tests/gemm_case.h"
 #include "tests/models.h"
 #include "tests/operand_families.h"
 #include "tests/random.h"
+#include "tests/thread_pool.h"
 
 namespace mmaemu::testing {
 namespace {
@@ -84,6 +86,22 @@ void check_batches() {
   }
 }
 
+// One output of so many products that threads are asked for, which then have nothing to share.
+void check_one_deep_output() {
+  cpu::SerialPool serial;
+  ThreadPool threads(3);
+  Random random(6);
+  GemmCase gemm;
+  gemm.set_shape(1, 1, int64_t{1} << 18);
+  fill_operands(gemm, random, Family::kFiniteCodes);
+  const std::vector<uint32_t> expected = run_fp32(gemm, cpu::portable_target(), serial);
+  for (const cpu::TargetStatus& status : cpu::targets()) {
+    if (status.usable) {
+      check_equal(status.target->name, gemm, expected, run_fp32(gemm, *status.target, threads));
+    }
+  }
+}
+
 // R15: without products, +0 in every format, and no epilogue to make a NaN of it.
 void check_empty() {
   cpu::SerialPool serial;
@@ -108,6 +126,7 @@ int main() {
   const mmaemu::cpu::ScopedIeeeEnv ieee;
   check_places_of_accumulators();
   check_batches();
+  check_one_deep_output();
   check_empty();
   return finish();
 }
