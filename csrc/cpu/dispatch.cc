@@ -48,34 +48,15 @@ std::vector<CpuFeature> detect_features() {
 }
 
 #if defined(MMAEMU_X86_TARGETS)
-bool has_all(std::initializer_list<std::string_view> names) {
-  return std::all_of(names.begin(), names.end(), [](std::string_view name) {
-    const std::vector<CpuFeature>& features = cpu_features();
+bool has_all(const std::vector<CpuFeature>& features,
+             std::initializer_list<std::string_view> names) {
+  return std::all_of(names.begin(), names.end(), [&](std::string_view name) {
     return std::any_of(features.begin(), features.end(), [name](const CpuFeature& feature) {
       return feature.present && feature.name == name;
     });
   });
 }
 #endif
-
-std::vector<TargetStatus> detect_targets() {
-  std::vector<TargetStatus> list;
-#if defined(MMAEMU_X86_TARGETS)
-  const bool avx512 =
-      has_all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"});
-  const bool vbmi = avx512 && has_all({"avx512vbmi", "avx512bitalg", "avx512vnni", "gfni"});
-  list.push_back({&avx512_vbmi_target(), vbmi,
-                  vbmi ? "" : "this processor lacks AVX-512 VBMI, BITALG, VNNI or GFNI"});
-  list.push_back(
-      {&avx512_target(), avx512, avx512 ? "" : "this processor lacks AVX-512 F, BW, DQ or VL"});
-  const bool avx2 = has_all({"avx2", "fma", "f16c"});
-  list.push_back({&avx2_target(), avx2, avx2 ? "" : "this processor lacks AVX2, FMA or F16C"});
-#elif defined(MMAEMU_NEON_TARGET)
-  list.push_back({&neon_target(), true, ""});
-#endif
-  list.push_back({&portable_target(), true, ""});
-  return list;
-}
 
 }  // namespace
 
@@ -84,8 +65,27 @@ const std::vector<CpuFeature>& cpu_features() {
   return kFeatures;
 }
 
+std::vector<TargetStatus> targets_with([[maybe_unused]] const std::vector<CpuFeature>& features) {
+  std::vector<TargetStatus> list;
+#if defined(MMAEMU_X86_TARGETS)
+  const bool avx2 = has_all(features, {"avx2", "fma", "f16c"});
+  const bool avx512 = avx2 && has_all(features, {"avx512f", "avx512bw", "avx512dq", "avx512vl"});
+  const bool vbmi =
+      avx512 && has_all(features, {"avx512vbmi", "avx512bitalg", "avx512vnni", "gfni"});
+  list.push_back({&avx512_vbmi_target(), vbmi,
+                  vbmi ? "" : "this processor lacks AVX-512 VBMI, BITALG, VNNI or GFNI"});
+  list.push_back(
+      {&avx512_target(), avx512, avx512 ? "" : "this processor lacks AVX-512 F, BW, DQ or VL"});
+  list.push_back({&avx2_target(), avx2, avx2 ? "" : "this processor lacks AVX2, FMA or F16C"});
+#elif defined(MMAEMU_NEON_TARGET)
+  list.push_back({&neon_target(), true, ""});
+#endif
+  list.push_back({&portable_target(), true, ""});
+  return list;
+}
+
 const std::vector<TargetStatus>& targets() {
-  static const std::vector<TargetStatus> kTargets = detect_targets();
+  static const std::vector<TargetStatus> kTargets = targets_with(cpu_features());
   return kTargets;
 }
 

@@ -23,6 +23,9 @@ struct CpuFeature {
 // The extensions that matter here, on this processor; empty where none is looked for.
 const std::vector<CpuFeature>& cpu_features();
 
+// The built targets and which of them a processor with these features runs.
+std::vector<TargetStatus> targets_with(const std::vector<CpuFeature>& features);
+
 // Every built target, fastest first; the portable one is always last and usable.
 const std::vector<TargetStatus>& targets();
 

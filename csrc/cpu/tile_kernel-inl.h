@@ -74,7 +74,7 @@ class TileKernel {
   void combine() {
     const AccumulationPlan& plan = t_.plan;
     const int64_t last = plan.splits - 1;
-    if (!plan.pairwise || last == 0) {
+    if (!plan.pairwise) {
       run_split(0, s_.total.get());
       for (int64_t split = 1; split <= last; ++split) add_split(split, s_.total.get());
       return;

@@ -95,7 +95,7 @@ MMAEMU_HD constexpr uint32_t run_split(const InstructionModel& model, const Accu
 template <typename Partial>
 MMAEMU_HD constexpr uint32_t combine_splits(const AccumulationPlan& plan, const Partial& partial) {
   const int64_t last = plan.splits - 1;
-  if (!plan.pairwise || last == 0) {
+  if (!plan.pairwise) {
     uint32_t sum = partial(0);
     for (int64_t s = 1; s <= last; ++s) sum = add_fp32(sum, partial(s));
     return sum;

@@ -75,14 +75,14 @@ MMAEMU_HD constexpr Unpacked unpack_fp32(uint32_t bits) {
 MMAEMU_HD constexpr bool is_nan_fp32(uint32_t bits) { return (bits & 0x7FFFFFFFu) > 0x7F800000u; }
 MMAEMU_HD constexpr bool is_inf_fp32(uint32_t bits) { return (bits & 0x7FFFFFFFu) == 0x7F800000u; }
 
-// RN32(x + y). Exact cancellation is +0, as IEEE round-to-nearest has it; NaN is canonical.
+// RN32(x + y). Exact cancellation is +0, as IEEE round-to-nearest has it, and -0 comes only from
+// two -0; NaN is canonical.
 MMAEMU_HD constexpr uint32_t add_fp32(uint32_t x, uint32_t y) {
   if (is_nan_fp32(x) || is_nan_fp32(y)) return kFp32.canonical_nan;
   if (is_inf_fp32(x)) return is_inf_fp32(y) && x != y ? kFp32.canonical_nan : x;
   if (is_inf_fp32(y)) return y;
   Unpacked big = unpack_fp32(x);
   Unpacked small = unpack_fp32(y);
-  if (big.magnitude == 0 && small.magnitude == 0) return x & y;  // -0 only from two -0
   // A zero carries the lowest exponent, so it never hides the other operand's bits below.
   if (big.exponent < small.exponent) {
     const Unpacked swap = big;

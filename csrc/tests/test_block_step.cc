@@ -38,6 +38,19 @@ std::vector<InstructionModel> all_models() {
   return models;
 }
 
+// Every field at both ends of its range, and one step beyond.
+void check_validity() {
+  const std::vector<InstructionModel> valid{{1, 1, 1, -1000, true}, {1024, 40, 23, 127, false}};
+  const std::vector<InstructionModel> invalid{
+      {0, 1, 1, 0, true}, {1025, 1, 1, 0, true}, {1, 0, 1, 0, true},     {1, 41, 1, 0, true},
+      {1, 1, 0, 0, true}, {1, 1, 24, 0, true},   {1, 1, 1, -1001, true}, {1, 1, 1, 128, true},
+  };
+  for (const InstructionModel& model : valid) MMAEMU_CHECK(is_valid(model), model.nfma);
+  for (const InstructionModel& model : invalid) {
+    MMAEMU_CHECK(!is_valid(model), model.nfma, model.frac, model.frac_out, model.min_exp);
+  }
+}
+
 // Both codes of each product of one block.
 struct Block {
   FormatPair formats;
@@ -161,6 +174,7 @@ void check_largest_sums() {
 int main() {
   using namespace mmaemu::testing;
   const mmaemu::cpu::ScopedIeeeEnv ieee;
+  check_validity();
   check_one_product_blocks();
   check_random_blocks();
   check_largest_sums();

@@ -118,6 +118,14 @@ void check_strided() {
   }
 }
 
+// y * scale_result just below 19/16, a tie of E4M3 that rounds up: RN32 makes it the tie (R18), a
+// truncation would not.
+void check_two_roundings() {
+  const Epilogue epilogue{kE4M3, kOne, 0x3F97F68Bu, true};
+  check(epilogue, {0x3F8007F7u});
+  MMAEMU_CHECK(apply_epilogue(epilogue, 0x3F8007F7u) == 0x3A);  // 1.25
+}
+
 // Short rows at unaligned places: nothing before or behind them is written.
 void check_row_ends() {
   std::vector<uint32_t> acc;
@@ -169,6 +177,7 @@ int main(int argc, char** argv) {
   }
   check_boundaries();
   check_strided();
+  check_two_roundings();
   check_row_ends();
   return finish();
 }

@@ -17,11 +17,13 @@ void check_code(const FloatFormat& format, uint32_t code, double value, int emin
   const Decoded d = decode(format, code);
   if (std::isnan(value)) {
     MMAEMU_CHECK(d.number_class == NumberClass::kNan, code);
+    MMAEMU_CHECK(d.significand == 0 && d.exponent == 0, code, d.significand, d.exponent);
     return;
   }
   MMAEMU_CHECK(d.negative == std::signbit(value), code);
   if (std::isinf(value)) {
     MMAEMU_CHECK(d.number_class == NumberClass::kInfinite, code);
+    MMAEMU_CHECK(d.significand == 0 && d.exponent == 0, code, d.significand, d.exponent);
     return;
   }
   MMAEMU_CHECK(d.number_class == NumberClass::kFinite, code);
@@ -31,11 +33,26 @@ void check_code(const FloatFormat& format, uint32_t code, double value, int emin
   MMAEMU_CHECK(d.exponent == exponent, code, d.exponent, exponent);
 }
 
+// What a code counts as in a chain (R14): itself, or +0 with a zero's exponent.
+void check_finite_codes(const FloatFormat& format) {
+  for (uint32_t code = 0; code < 256; ++code) {
+    const bool finite = std::isfinite(value_of(format, code));
+    const Decoded expected = decode(format, finite ? code : 0);
+    const Decoded d = decode_finite(format, code);
+    MMAEMU_CHECK(d.number_class == NumberClass::kFinite, code);
+    MMAEMU_CHECK(d.significand == expected.significand && d.exponent == expected.exponent &&
+                     d.negative == expected.negative,
+                 code, d.significand, d.exponent, d.negative);
+  }
+}
+
 void check_fp8() {
   for (uint32_t code = 0; code < 256; ++code) {
     check_code(kE4M3, code, value_of_e4m3(code), -6);
     check_code(kE5M2, code, value_of_e5m2(code), -14);
   }
+  check_finite_codes(kE4M3);
+  check_finite_codes(kE5M2);
 }
 
 void check_16_bits() {
@@ -93,6 +110,9 @@ void check_constants() {
   MMAEMU_CHECK(float_of(kFp32.max_finite) == 0x1.FFFFFEp127f);
   MMAEMU_CHECK(kE5M2.infinity() == 0x7C && kFp16.infinity() == 0x7C00);
   MMAEMU_CHECK(kBf16.infinity() == 0x7F80 && kFp32.infinity() == 0x7F800000u);
+  MMAEMU_CHECK(kFp32.canonical_nan == 0x7FFFFFFFu);  // R19
+  MMAEMU_CHECK(kBf16.canonical_nan == 0x7FFF && kFp16.canonical_nan == 0x7FFF);
+  MMAEMU_CHECK(kE4M3.canonical_nan == 0x7F && kE5M2.canonical_nan == 0x7F);
   for (const FloatFormat& format : {kE4M3, kE5M2, kFp16, kBf16, kFp32}) {
     const Decoded nan = decode(format, format.canonical_nan);
     MMAEMU_CHECK(nan.number_class == NumberClass::kNan && !nan.negative, format.canonical_nan);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cpu/dispatch.h"
@@ -172,6 +173,27 @@ void check_many_tiles(cpu::TaskPool& threads) {
   }
 }
 
+// Sums so large that even the smallest number is above their grid in the byte arithmetic of the low
+// bits (packed_codes.h): negative products that are zero must not count as inexact ones.
+void check_zeros_below_large_sums(cpu::TaskPool& pool) {
+  for (const InstructionModel& model : {kEarly16, kEarly32}) {
+    GemmCase gemm;
+    gemm.model = model;
+    gemm.formats = kFormatPairs[3];
+    constexpr int64_t kGrowing = 1 << 16;
+    gemm.set_shape(1, 4, kGrowing + 32);
+    gemm.a.assign(static_cast<size_t>(gemm.k), 0x00);
+    std::fill_n(gemm.a.begin(), kGrowing, uint8_t{0x7B});
+    for (int64_t column = 0; column < gemm.n; ++column) {
+      gemm.b.insert(gemm.b.end(), kGrowing, 0x7B);
+      gemm.b.insert(gemm.b.end(), 32, 0x81);
+    }
+    const std::vector<uint32_t> sums = run_fp32(gemm, cpu::portable_target(), pool);
+    MMAEMU_CHECK(sums[0] >> 23 == 127 + 45, sums[0]);  // where every product is below the grid
+    check_case(gemm, pool);
+  }
+}
+
 // Without this, the comparison could be the portable kernel with itself.
 void check_targets_run_themselves() {
   for (const cpu::KernelTarget* target : simd_targets()) {
@@ -223,6 +245,42 @@ void check_target_list() {
   MMAEMU_CHECK(cpu::find_target("none such") == nullptr);
 }
 
+// The usable targets, fastest first, on a processor that lacks `missing`.
+std::string usable_without(std::string_view missing) {
+  std::vector<cpu::CpuFeature> features;
+  for (const cpu::CpuFeature& feature : cpu::cpu_features()) {
+    features.push_back({feature.name, feature.name != missing});
+  }
+  std::string names;
+  for (const cpu::TargetStatus& status : cpu::targets_with(features)) {
+    if (status.usable) names += std::string(" ") + status.target->name;
+    MMAEMU_CHECK(status.usable == (status.why_not[0] == '\0'), status.target->name);
+  }
+  return names;
+}
+
+// A target needs every extension that it is compiled with.
+void check_missing_features() {
+#if defined(__x86_64__)
+  const struct {
+    const char* usable;
+    std::vector<const char*> missing;
+  } rows[] = {{" avx512_vbmi avx512 avx2 scalar", {""}},
+              {" avx512 avx2 scalar", {"avx512vbmi", "avx512bitalg", "avx512vnni", "gfni"}},
+              {" avx2 scalar", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}},
+              {" scalar", {"avx2", "fma", "f16c"}}};
+  for (const auto& row : rows) {
+    for (const char* missing : row.missing) {
+      MMAEMU_CHECK(usable_without(missing) == row.usable, missing, usable_without(missing));
+    }
+  }
+#elif defined(__aarch64__)
+  MMAEMU_CHECK(usable_without("") == " neon scalar", usable_without(""));
+#else
+  MMAEMU_CHECK(usable_without("") == " scalar", usable_without(""));
+#endif
+}
+
 }  // namespace
 }  // namespace mmaemu::testing
 
@@ -230,8 +288,10 @@ int main() {
   using namespace mmaemu::testing;
   ThreadPool threads(3);
   check_target_list();
+  check_missing_features();
   check_targets_run_themselves();
   check_matrix(threads);
   check_many_tiles(threads);
+  check_zeros_below_large_sums(threads);
   return finish();
 }

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cpu/ieee_env.h"
@@ -96,6 +98,23 @@ void check_full_pool() {
   full.run_taken();
 }
 
+// The caller, out of tasks, waits for a worker that has one, and is told when that is done.
+void check_last_worker() {
+  ThreadPool thread(1);
+  std::atomic<int> started{0};
+  std::atomic<int> done{0};
+  cpu::parallel_for(thread, 2, [&](int64_t, int64_t worker) {
+    ++started;
+    while (started < 2) std::this_thread::yield();
+    if (worker != 0) {
+      while (done < 1) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    ++done;
+  });
+  MMAEMU_CHECK(done == 2, int{done});
+}
+
 // The message of what a parallel_for over `tasks` threw when its tasks from `first` on throw.
 std::string thrown_by(cpu::TaskPool& pool, int64_t tasks, int64_t first, Record& record) {
   try {
@@ -151,6 +170,7 @@ void check_throwing_kernel() {
 
 void check_pools() {
   cpu::SerialPool serial;
+  MMAEMU_CHECK(serial.num_threads() == 0, serial.num_threads());
   ThreadPool threads(3);
   LatePool late;
   InlinePool in_line;
@@ -178,6 +198,7 @@ int main() {
   check_pools();
   check_late_tasks();
   check_full_pool();
+  check_last_worker();
   check_throwing_kernel();
   return finish();
 }

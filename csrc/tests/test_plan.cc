@@ -17,6 +17,32 @@
 namespace mmaemu::testing {
 namespace {
 
+// Every field at both ends of its range, and one step beyond.
+void check_validity() {
+  constexpr int64_t kMaxChunk = int64_t{1} << 40;
+  constexpr int64_t kMaxTile = int64_t{1} << 30;
+  const struct {
+    int64_t chunk_k, splits, tile_k;
+    bool valid;
+  } rows[] = {{0, 1, 0, true},
+              {-1, 1, 0, false},
+              {kMaxChunk, 1, 0, true},
+              {0, 0, 1, false},
+              {kMaxChunk + 1, 1, 0, false},
+              {0, 4096, 1, true},
+              {0, 4097, 1, false},
+              {0, 2, 0, false},
+              {0, 1, -1, true},
+              {0, 2, kMaxTile, true},
+              {0, 2, kMaxTile + 1, false},
+              {-1, 2, 1, false},
+              {0, -1, kMaxTile, false}};
+  for (const auto& row : rows) {
+    const AccumulationPlan plan{row.chunk_k, row.splits, row.tile_k, false, false};
+    MMAEMU_CHECK(is_valid(plan) == row.valid, row.chunk_k, row.splits, row.tile_k);
+  }
+}
+
 // A split's elements are its own k in order, then padding alone.
 void check_ranges(const AccumulationPlan& plan, int64_t k) {
   const std::vector<std::vector<int64_t>> owned = owned_by_splits(plan, k);
@@ -71,6 +97,8 @@ constexpr auto& sum = naive_add;
 // R12 "pairwise", every S written out.
 uint32_t pairwise(int64_t splits, const std::array<uint32_t, 9>& p) {
   switch (splits) {
+    case 1:
+      return p[0];
     case 2:
       return sum(p[1], p[0]);
     case 3:
@@ -100,7 +128,7 @@ uint32_t serial(int64_t splits, const std::array<uint32_t, 9>& p) {
 void check_combination() {
   Random random(1);
   int64_t different = 0;
-  for (int64_t splits = 2; splits <= 9; ++splits) {
+  for (int64_t splits = 1; splits <= 9; ++splits) {
     for (int trial = 0; trial < 500; ++trial) {
       std::array<uint32_t, 9> p;  // close exponents: most orders round differently
       for (uint32_t& bits : p) bits = 0x3F800000u + (random.bits() >> 6 | random.bits() << 31);
@@ -143,6 +171,25 @@ void check_accumulate(Random& random, const InstructionModel& model, const Accum
                plan.interleaved, plan.pairwise, actual, expected);
 }
 
+// Without blocks, dot's accumulator is not even truncated.
+void check_no_blocks() {
+  constexpr uint32_t kFine = 0x3F800001u;
+  const auto product_at = [](int64_t) { return Term{1, 0, 0, false}; };
+  for (const InstructionModel& model : {kEarly16, kEarly32, kLate32}) {
+    const uint32_t actual = accumulate(model, {0, 1, 0, false, false}, kFine, 0, product_at);
+    MMAEMU_CHECK(actual == kFine, model.nfma, actual);
+  }
+}
+
+// Every chain of a slow plan starts from +0, not from a number too small to be seen beside others.
+void check_zeros() {
+  const auto product_at = [](int64_t) { return Term{0, 0, 0, false}; };
+  for (const InstructionModel& model : {kLate32, InstructionModel{16, 13, 13, -1000, false}}) {
+    const uint32_t actual = accumulate(model, {128, 1, 0, false, false}, 0, 300, product_at);
+    MMAEMU_CHECK(actual == 0, model.nfma, actual);
+  }
+}
+
 void check_whole_plans() {
   Random random(2);
   for (const int64_t k : {1, 17, 64, 127, 128, 129, 300, 640, 1001}) {
@@ -166,9 +213,12 @@ void check_whole_plans() {
 int main() {
   using namespace mmaemu::testing;
   const mmaemu::cpu::ScopedIeeeEnv ieee;
+  check_validity();
   check_all_ranges();
   check_large_ranges();
   check_combination();
+  check_no_blocks();
+  check_zeros();
   check_whole_plans();
   return finish();
 }

@@ -18,6 +18,10 @@
 namespace mmaemu::testing {
 namespace {
 
+// A constant expression has no undefined behaviour: zeros are not searched for a leading bit.
+static_assert(truncate_to_fp32(false, 0, 3, 13) == 0);
+static_assert(round_to_nearest_even(kFp32, true, 0, 3) == 0x80000000u);
+
 void check_operations(uint32_t x, uint32_t y) {
   const volatile float sum = float_of(x) + float_of(y);
   MMAEMU_CHECK(add_fp32(x, y) == canonical_bits(sum), x, y, add_fp32(x, y), bits_of(sum));
@@ -146,6 +150,34 @@ void check_truncate() {
   }
 }
 
+// 64-bit magnitudes: the highest frac_out + 1 bits are kept.
+void check_truncate_wide() {
+  Random random(8);
+  for (int64_t i = 0; i < 2000; ++i) {
+    const int frac_out = static_cast<int>(random.between(1, kMaxFracOut));
+    const uint64_t magnitude = (random.one_in(2) ? ~uint64_t{0} : random.next()) | uint64_t{1}
+                                                                                       << 63;
+    const uint64_t kept = magnitude >> (63 - frac_out) << (63 - frac_out);
+    const uint32_t actual = truncate_to_fp32(false, magnitude, 0, frac_out);
+    const uint32_t expected = bits_of(static_cast<float>(kept));  // exact: at most 24 bits
+    MMAEMU_CHECK(actual == expected, magnitude, frac_out, actual, expected);
+  }
+}
+
+// The ends of the ranges that is_nan_fp32 and is_inf_fp32 tell apart.
+void check_classes() {
+  for (const uint32_t sign : {0u, 0x80000000u}) {
+    for (const uint32_t magnitude : {0u, 1u, 0x7F7FFFFFu, 0x7F800000u, 0x7F800001u, 0x7FFFFFFFu}) {
+      const uint32_t bits = sign | magnitude;
+      MMAEMU_CHECK(is_nan_fp32(bits) == std::isnan(float_of(bits)), bits);
+      MMAEMU_CHECK(is_inf_fp32(bits) == std::isinf(float_of(bits)), bits);
+    }
+    // 2 is the number whose bits are a zero's but for the one below the sign.
+    check_operations(sign | 0x40000000u, 0x7F800000u);
+    check_operations(0x7F800000u, sign | 0x40000000u);
+  }
+}
+
 void check_shifts() {
   Random random(7);
   for (int n = 0; n <= 200; ++n) {
@@ -165,6 +197,7 @@ int main() {
   using namespace mmaemu::testing;
   const mmaemu::cpu::ScopedIeeeEnv ieee;
   check_shifts();
+  check_classes();
   check_boundaries();
   check_random_bits();
   check_near_operands();
@@ -172,5 +205,6 @@ int main() {
   check_round_to_formats();
   check_round_wide();
   check_truncate();
+  check_truncate_wide();
   return finish();
 }

@@ -8,6 +8,7 @@
 
 #include "cpu/dispatch.h"
 #include "cpu/ieee_env.h"
+#include "cpu/portable.h"
 #include "numerics/specials.h"
 #include "tests/bits.h"
 #include "tests/check.h"
@@ -98,6 +99,24 @@ void check_all_pairs(Seen& seen) {
   }
 }
 
+// One product: every line of both operands is special, or none is.
+void check_single_products(Seen& seen) {
+  for (const FormatPair& formats : kFormatPairs) {
+    for (const bool b_is_kn : {false, true}) {
+      for (const uint8_t a : {0x00, 0x38, 0x7C, 0x7F, 0xFC, 0xFF}) {
+        for (const uint8_t b : {0x00, 0x38, 0x7C, 0x7F, 0xFC, 0xFF}) {
+          GemmCase gemm;
+          gemm.formats = formats;
+          gemm.b_is_kn = b_is_kn;
+          gemm.a = {a};
+          gemm.b = {b};
+          check_on_every_target(gemm, seen);
+        }
+      }
+    }
+  }
+}
+
 // Few specials in deep sums: Inf - Inf far apart, in different chunks and splits.
 void check_sparse(Seen& seen) {
   Random random(1);
@@ -171,6 +190,25 @@ void check_accumulators(Seen& seen) {
   }
 }
 
+// What a kernel itself returns: initial accumulators that are not finite are taken as +0.
+void check_kernel_accumulators() {
+  const uint8_t zero = 0;
+  for (const uint32_t c : {0x7F800000u, 0xFF800000u, 0x7F800001u}) {
+    uint32_t acc = 0xA5A5A5A5u;
+    cpu::TileProblem tile{};
+    tile.model = kLate32;  // R8 would show the smallest number
+    tile.plan = {0, 1, 0, false, false};
+    tile.fmt_a = tile.fmt_b = kE5M2;
+    tile.m = tile.n = tile.k = 1;
+    tile.a = tile.b = &zero;
+    tile.c = &c;
+    tile.acc = &acc;
+    MMAEMU_CHECK(cpu::portable_target().runs(tile));
+    cpu::portable_target().accumulate(tile, nullptr);
+    MMAEMU_CHECK(acc == 0, c, acc);
+  }
+}
+
 // R18, R19: what becomes of NaN and Inf in every output format.
 void check_outputs() {
   cpu::SerialPool serial;
@@ -214,10 +252,12 @@ int main() {
   using namespace mmaemu::testing;
   const mmaemu::cpu::ScopedIeeeEnv ieee;
   Seen seen;
+  check_single_products(seen);
   check_all_pairs(seen);
   check_sparse(seen);
   check_long(seen);
   check_accumulators(seen);
+  check_kernel_accumulators();
   check_outputs();
   MMAEMU_CHECK(seen.finite > 100 && seen.infinite > 100 && seen.nan > 100, seen.finite,
                seen.infinite, seen.nan);

@@ -113,16 +113,18 @@ def run(name: str, language: Language, files: list[str], end: float, again: bool
     for file, mutants in pending.items():
         found.files[file].keep(language.mutants(file))
         saved = time.monotonic()
-        for mutant, result in language.run(mutants) if mutants else ():
-            found.files[file].set(mutant, result)
-            progress.step(result.status)
-            if time.monotonic() - saved > 20:
-                results.save(found, path)
-                saved = time.monotonic()
-            if time.monotonic() > end:
-                break
-        found.files[file].keep(language.mutants(file))
-        results.save(found, path)
+        try:
+            for mutant, result in language.run(mutants) if mutants else ():
+                found.files[file].set(mutant, result)
+                progress.step(result.status)
+                if time.monotonic() - saved > 20:
+                    results.save(found, path)
+                    saved = time.monotonic()
+                if time.monotonic() > end:
+                    break
+        finally:
+            found.files[file].keep(language.mutants(file))
+            results.save(found, path)
         if time.monotonic() > end:
             break
     return judge(found, files)

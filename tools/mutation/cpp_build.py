@@ -1,0 +1,175 @@
+"""Builds the C++ tests with some files replaced; what the replaced files do not reach is built once.
+
+The compiler's own list of what a source includes decides what has to be compiled again.
+"""
+
+import concurrent.futures
+import hashlib
+import os
+import pathlib
+import re
+import subprocess
+import threading
+
+from tools.mutation.mutant import ROOT
+
+RUNTIME = pathlib.Path(__file__).with_name("schemata.h")
+CXX = os.environ.get("CXX", "g++")
+FLAGS = ["-std=c++20", "-O1", "-DNDEBUG", "-w", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"]
+FLAGS += ["-frounding-math", "-pthread", "-Wno-narrowing"]
+AVX2 = ["-mavx2", "-mfma", "-mf16c"]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
+AVX512 += ["-mprefer-vector-width=512"]
+VBMI = [*AVX512, "-mavx512vbmi", "-mavx512bitalg", "-mavx512vnni", "-mgfni"]
+
+#: Every kind of case, few of each; schemata.h limits the process.
+TEST_FLAGS = ["-DMMAEMU_FEWER_CASES", "-include", str(RUNTIME)]
+
+#: For what is read or written beyond an end, which may change no result.
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-wrapv"]
+#: The same for kernel texts, which take the others minutes to compile.
+BOUNDS = ["-fsanitize=bounds", "-fno-sanitize-recover=all"]
+
+#: The library's sources, with the flags of CMakeLists.txt.
+LIBRARY = {
+    "csrc/cpu/dispatch.cc": ["-DMMAEMU_X86_TARGETS"],
+    "csrc/cpu/gemm.cc": [],
+    "csrc/cpu/parallel.cc": [],
+    "csrc/cpu/portable.cc": ["-O3"],  # what the kernels are compared with takes the most time
+    "csrc/cpu/specials.cc": [],
+    "csrc/cpu/target_avx2.cc": AVX2,
+    "csrc/cpu/target_avx512.cc": AVX512,
+    "csrc/cpu/target_avx512_vbmi.cc": VBMI,
+}
+#: Tests of headers alone.
+WITHOUT_LIBRARY = {"formats", "rounding", "block_step", "plan"}
+
+# The first failure of a test ends it: whether a mutant is killed is all that is asked.
+CHECK = "csrc/tests/check.h"
+_REPORTED = "if (++tally.failures > kMaxReports) return;"
+_ENDS = "std::printf(\"%s:%d\\n\", file, line); std::fflush(stdout); std::_Exit(1);"
+
+
+class CompileError(Exception):
+    """A source that does not compile; the message is the compiler's."""
+
+
+def check_header(source: str) -> str:
+    """check.h for mutants."""
+    if source.count(_REPORTED) != 1:
+        raise ValueError(f"check_header: {CHECK} no longer has one {_REPORTED!r}.")
+    return source.replace(_REPORTED, _ENDS)
+
+
+class Builder:
+    """Compiles and links below ``folder``.
+
+    Attributes:
+        root: the checkout.
+        folder: for objects and programs.
+        jobs: compilers at a time.
+    """
+
+    def __init__(self, folder: pathlib.Path, root: pathlib.Path = ROOT, jobs: int = 2):
+        self.root = root
+        self.folder = folder
+        self.jobs = jobs
+        self.includes: dict[str, frozenset[str]] = {}
+        self.locks: dict[str, threading.Lock] = {}
+        self.lock = threading.Lock()
+
+    def program(
+        self, test: str, replaced: dict[str, str], only: str = "", sanitize: list[str] | None = None
+    ) -> pathlib.Path:
+        """The test with files replaced, by path from the root: in all units or ``only`` in one.
+
+        The test and what the files reach are compiled with ``sanitize``. CompileError if it does
+        not build.
+        """
+        units = {f"csrc/tests/test_{test}.cc": TEST_FLAGS}
+        if test not in WITHOUT_LIBRARY:
+            units |= LIBRARY
+        for unit, flags in units.items():
+            if flags is TEST_FLAGS or (self.reaches(replaced, unit, flags) and only in ("", unit)):
+                units[unit] = [*flags, *(sanitize or [])]
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            made = [
+                pool.submit(self.object, unit, flags, replaced if only in ("", unit) else {})
+                for unit, flags in units.items()
+            ]
+            objects = [future.result() for future in made]
+        path = self.folder / f"test_{test}-{_digest(*map(str, objects))}"
+        with self._only_once(str(path)):
+            if not path.exists():
+                self._run([CXX, "-pthread", *(sanitize or [])[:1], *map(str, objects), "-o", str(path)])
+        return path
+
+    def reaches(self, replaced: dict[str, str], unit: str, flags: list[str]) -> bool:
+        """Whether a unit depends on one of the files."""
+        return not self.dependencies(unit, flags).isdisjoint(replaced)
+
+    def syntax(self, unit: str, replaced: dict[str, str]) -> None:
+        """Only checks that a unit compiles; CompileError where it does not."""
+        overlay = self._overlay(replaced)
+        flags = LIBRARY.get(unit, [])
+        source = overlay / unit if unit in replaced else self.root / unit
+        command = [CXX, *FLAGS, *flags, "-x", "c++", "-fsyntax-only", *self._paths(overlay)]
+        self._run([*command, str(source)])
+
+    def object(self, unit: str, flags: list[str], replaced: dict[str, str]) -> pathlib.Path:
+        """The object file of one unit."""
+        used = {f: text for f, text in replaced.items() if f in self.dependencies(unit, flags)}
+        state = [RUNTIME.read_text()] + [f"{f}\0{text}" for f, text in sorted(used.items())]
+        state += [(self.root / f).read_text() for f in sorted(self.dependencies(unit, flags))]
+        path = self.folder / f"{pathlib.Path(unit).stem}-{_digest(*FLAGS, *flags, *state)}.o"
+        with self._only_once(str(path)):
+            if not path.exists():
+                self._compile(unit, flags, used, path)
+        return path
+
+    def dependencies(self, unit: str, flags: list[str]) -> frozenset[str]:
+        """The files of the checkout that a unit includes, itself among them."""
+        with self._only_once(f"dependencies of {unit}"):
+            if unit not in self.includes:
+                command = [CXX, *FLAGS, *flags, "-I", str(self.root / "csrc"), "-MM"]
+                rule = self._run([*command, str(self.root / unit)])
+                found = re.sub(r"\\\n", " ", rule).split(":", 1)[1].split()
+                root = self.root.resolve()
+                paths = [pathlib.Path(f).resolve() for f in found]
+                own = [path.relative_to(root) for path in paths if path.is_relative_to(root)]
+                self.includes[unit] = frozenset(path.as_posix() for path in own)
+        return self.includes[unit]
+
+    def _compile(self, unit: str, flags: list[str], used: dict[str, str], path: pathlib.Path):
+        overlay = self._overlay(used)
+        source = overlay / unit if unit in used else self.root / unit
+        new = path.with_suffix(".new")
+        command = [CXX, *FLAGS, *flags, *self._paths(overlay), "-c", str(source)]
+        self._run([*command, "-o", str(new)])
+        new.replace(path)
+
+    def _paths(self, overlay: pathlib.Path) -> list[str]:
+        return ["-I", str(overlay / "csrc"), "-I", str(self.root / "csrc")]
+
+    def _overlay(self, replaced: dict[str, str]) -> pathlib.Path:
+        """A folder with the replaced files, which the compiler looks into first."""
+        replaced = {CHECK: check_header((self.root / CHECK).read_text()), **replaced}
+        folder = self.folder / f"overlay-{_digest(*(p + t for p, t in sorted(replaced.items())))}"
+        for path, text in replaced.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+        return folder
+
+    def _run(self, command: list[str]) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise CompileError(done.stderr)
+        return done.stdout
+
+    def _only_once(self, name: str) -> threading.Lock:
+        with self.lock:
+            return self.locks.setdefault(name, threading.Lock())
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
