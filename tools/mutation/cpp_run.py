@@ -18,7 +18,7 @@ from tools.mutation.cpp_schemata import schemata
 from tools.mutation.mutant import Mutant
 from tools.mutation.results import Result
 
-STUCK = 300  # seconds: threads that wait for each other take no time of a processor
+STUCK = 120  # seconds: threads that wait for each other take no time of a processor
 STATIC_ASSERT = "static_assert"
 
 
