@@ -67,6 +67,7 @@ def test_max_split_bound():
         setting(): facts(100),
         setting("float16"): facts(70),
         setting("float16", 0): facts(None),
+        setting("float8_e5m2"): facts(None),
     }
     envelope = MaxSplitEnvelope(2, known)
     assert envelope.bound(setting(), 16).MN == 200
@@ -126,6 +127,7 @@ def test_h100_bounds(mib, k, bound):
         assert decision.verified == (mib == 1)
         assert f"above the bound {bound}" in decision.note
         assert (mib == 32) == ("1 of 77518 shapes" in decision.note)
+        assert "None" not in decision.note
 
 
 def test_h100_bounds_end_with_k_and_workspace():
@@ -178,6 +180,22 @@ def test_every_setting_with_rows_has_a_bound_where_it_is_stated():
         for known in table.settings:
             stated = not isinstance(table.bound(known, 4096), str)
             assert stated == (known.workspace_bytes in workspaces)
+
+
+def test_tables_are_hashed_by_identity():
+    """They are as large as what they hold, and each is read once."""
+    tables = [load_table(name) for name in (H100, RTX4060)]
+    for parts in (tables, [t.envelope for t in tables], [t.shapes for t in tables]):
+        assert len(set(parts)) == 2
+        assert dataclasses.replace(parts[0]) != parts[0]
+    assert not any(table.codes.flags.writeable for table in tables)
+
+
+def test_a_query_for_people():
+    for fast, mode in ((True, "fast"), (False, "slow")):
+        asked = query(HOPPER, 1, 1, 1, fast=fast)
+        assert f"float32, {mode} accumulation" in str(asked)
+        assert f"float32, {mode} accumulation" in str(asked.setting)
 
 
 # The steps
@@ -243,6 +261,9 @@ def test_a_split_that_the_profile_does_not_model():
         with pytest.raises(UnsupportedFeatureError, match=r"^test: .*S = 2 .*'contiguous'.*Ways"):
             table_step(query(profile, 16, 2048, 8192))
         assert outcome(table_step, profile, 16, 2048, 2048).S == 1
+    unchunked = dataclasses.replace(HOPPER, preset="b200_mma_sync")
+    with pytest.raises(UnsupportedFeatureError, match="does not model"):
+        table_step(query(unchunked, 16, 2048, 8192))
 
 
 def test_unverified_combinations():

@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT))  # tools is no part of the installation
 
 from tools.mutation import equivalents, report, results  # noqa: E402
 from tools.mutation.mutant import make_mutants  # noqa: E402
-from tools.mutation.python_child import module_name  # noqa: E402
+from tools.mutation.python_replace import module_name  # noqa: E402
 from tools.mutation.python_sites import mutants_of  # noqa: E402
 from tools.mutation.results import FileResults, Result, Results  # noqa: E402
 

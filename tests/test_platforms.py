@@ -115,3 +115,10 @@ def test_a_users_profile_works_where_a_name_does():
 def test_fields_of_a_profile_are_checked(changes, error, text):
     with pytest.raises(error, match=text):
         dataclasses.replace(mj.get_profile("ada"), **changes)
+
+
+def test_splits_need_a_rule_and_a_preset_that_chunks():
+    rule = mj.SplitRule(64, True, ("serial",), True)
+    assert mj.Profile("mine", "ada", rule).splits
+    assert not mj.Profile("mine", "ada").splits
+    assert not mj.Profile("mine", "b200_mma_sync", rule).splits

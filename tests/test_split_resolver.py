@@ -59,6 +59,7 @@ def test_explicit_splits(splitk, profile, S, scheme):
         (0, "hopper", ValueError, "S must be in 1..4096, got 0"),
         (-3, "hopper", ValueError, "S must be in 1..4096, got -3"),
         ((0, "serial"), "ada", ValueError, "S must be in 1.."),
+        ((4097, "serial"), "ada", ValueError, "S must be in 1.."),
         ((2**31, "serial"), "ada", ValueError, "S must be in 1.."),
         (2, "hopper", ValueError, "splitk=2 needs the scheme"),
         ((2, "none"), "ada", ValueError, "scheme 'none' with S = 2 is not one of profile 'ada'"),
@@ -139,8 +140,15 @@ def test_assuming_unsplit_warns():
     decision, text = warning_of(resolve, n=80, splitk="auto_or_unsplit")
     assert (decision.S, decision.scheme, decision.source) == (1, "none", "assumed")
     assert not decision.verified
+    assert decision.note == "S = 1 is assumed: no source knows this GEMM"
     assert text.startswith("resolve_splitk: S = 1")
     assert "Ways out" in text
+
+
+def test_the_largest_split():
+    decision, text = warning_of(resolve, splitk=(4096, "serial"), profile="ada")
+    assert decision.S == 4096
+    assert "never verified together" in text
 
 
 def test_splits_under_transformer_engine_warn():

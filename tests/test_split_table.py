@@ -124,6 +124,14 @@ def test_no_split_below_k_5760_on_the_h100():
     assert min(K for K, _ in load_table(H100).shapes.ranges) == 1024
 
 
+def test_ranges_begin_where_k_or_n_changes():
+    M, N, K = (np.array(x) for x in ([1, 2, 1, 5], [16, 16, 32, 48], [16, 16, 32, 32]))
+    shapes = split_table._shapes(M, N, K)
+    assert dict(shapes.ranges) == {(16, 16): (0, 2), (32, 32): (2, 3), (32, 48): (3, 4)}
+    assert [shapes.position(*shape) for shape in zip(M, N, K, strict=True)] == [0, 1, 2, 3]
+    assert shapes.position(2, 32, 32) is None
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_absent_keys_have_no_row(name):
     table = load_table(name)

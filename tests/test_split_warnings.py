@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,7 @@ from api_calls import record_bind, zeros
 from jax import export
 
 import mmaemu_jax as mj
+from mmaemu_jax.cuda_cublaslt import Algorithm
 from mmaemu_jax.errors import (
     ExperimentalPresetWarning,
     SplitKUnknownError,
@@ -20,6 +22,7 @@ from mmaemu_jax.errors import (
 from mmaemu_jax.formats import E4M3
 from mmaemu_jax.platforms import SplitQuery, SplitRequest, live_query
 from mmaemu_jax.platforms.split_decision import SplitDecision
+from mmaemu_jax.platforms.split_setting import Setting
 
 GEMM = {"a_dtype": "e4m3", "b_dtype": "e4m3", "out_dtype": jnp.float32, "use_fast_accum": True}
 
@@ -180,3 +183,21 @@ def test_providers_of_something_else_are_not_asked():
     with pytest.raises(UnsupportedFeatureError, match=r"cuBLASLt 12\.8\.3\.14 on this GPU says"):
         live_query.ask(query(), Provider(mj.SplitK(2, "serial")))
     assert isinstance(live_query.ask(query(), Provider(mj.SplitK(1))), SplitDecision)
+
+
+@pytest.mark.parametrize(
+    ("splits", "capability", "answer"),
+    [
+        (0, (9, 0), mj.SplitK(1, "none")),  # the library's word for no split
+        (1, (9, 0), mj.SplitK(1, "none")),
+        (3, (9, 0), mj.SplitK(3, "contiguous")),
+        (3, (10, 0), "S = 3, and nobody has measured how this GPU combines the parts"),
+    ],
+)
+def test_answers_of_cublaslt(splits, capability, answer):
+    found = Algorithm(0, 0, splits, 0, 0, 0, 0, 0, b"")
+    driver = SimpleNamespace(capability=capability)
+    library = SimpleNamespace(driver=driver, heuristic=lambda call: found)
+    provider = live_query.CublasLtProvider(library)
+    setting = Setting("e4m3", "e4m3", "float32", True, 0)
+    assert provider.split(16, 16, 16, setting) == answer

@@ -87,8 +87,8 @@ def f32_bits(x: Array) -> Array:
     """RN32(x) as uint32 bits, one rounding: subnormal results, signed zero, Inf, NaN (R19)."""
     bits = lax.bitcast_convert_type(x, jnp.uint64)
     biased = (bits >> _FRACTION_BITS) & 0x7FF
-    hidden = jnp.where(biased == 0, 0, 1 << _FRACTION_BITS).astype(jnp.uint64)
-    significand = (bits & ((1 << _FRACTION_BITS) - 1)) | hidden
+    # Zero has no hidden bit, but rounds to zero with it too.
+    significand = (bits & ((1 << _FRACTION_BITS) - 1)) | (1 << _FRACTION_BITS)
     rounded = round_significand(
         significand, biased.astype(jnp.int64) - _BIAS, _FRACTION_BITS, F32_FRACTION_BITS, F32_EMIN
     )
@@ -100,16 +100,14 @@ def f32_bits(x: Array) -> Array:
 def add_f32(x: Array, y: Array) -> Array:
     """RN32(x + y) of float32 values held in float64, Inf and NaN included; no finite sum overflows.
 
-    An addend below 2^(e - 27), e the larger exponent, only decides on which side of the other
-    the sum lies, so 2^(e - 30) of its sign replaces it: the float64 sum then spans at most 52
+    An addend below 2^(e - 27), e the larger exponent, is less than a quarter of the last bit of
+    the other, whatever their signs, so +0 replaces it: the float64 sum then spans at most 52
     bits. A sum below 2^-126 is a multiple of 2^-149, so clearing 29 bits of it clears nothing.
     """
     e = jnp.maximum(exponent(x), exponent(y))
 
     def compact(v):
-        far_below = (v != 0) & (exponent(v) < e - 27)
-        nudge = pow2(jnp.maximum(e - 30, -1000))
-        return jnp.where(far_below, jnp.where(v < 0, -nudge, nudge), v)
+        return jnp.where(exponent(v) < e - 27, 0.0, v)
 
     bits = lax.bitcast_convert_type(compact(x) + compact(y), jnp.uint64)
     dropped = _FRACTION_BITS - F32_FRACTION_BITS

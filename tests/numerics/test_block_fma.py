@@ -20,7 +20,7 @@ WIDE_LATE = InstructionModel(7, 40, 23, -149, True)
 WIDEST = InstructionModel(1024, 40, 23, -132, False)
 
 #: Accumulators to start from: zeros, subnormal, around the products, far above and far below.
-C_VALUES = [0.0, -0.0, 2.0**-149, -(2.0**-127), 2.0**-30, -1.0, 2.0**14, -(2.0**40), 3e38, 1.7]
+C_VALUES = [0.0, -0.0, 2.0**-149, -(2.0**-127), 2.0**-30, -1.0, 2.0**14, -(2.0**40), 3.3e38, 1.7]
 C_BITS = np.float32(C_VALUES).view(np.uint32)
 
 SETTINGS = [
@@ -58,6 +58,11 @@ def test_largest_sums_of_the_widest_model():
 
 def test_a_model_that_float64_cannot_hold_is_refused_by_its_numbers():
     block_fma.check_exact(WIDEST)
+    for nfma, frac in ((1, 50), (3, 49)):  # 14 * 2^49 <= 2^53 < 18 * 2^49
+        block_fma.check_exact(SimpleNamespace(nfma=nfma, frac=frac))
+    for nfma, frac in ((2, 50), (4, 49)):
+        with pytest.raises(BackendUnavailableError, match=f"nfma={nfma} and frac={frac}"):
+            block_fma.check_exact(SimpleNamespace(nfma=nfma, frac=frac))
     with pytest.raises(BackendUnavailableError, match=r"nfma=4096 and frac=40.*integer kernels"):
         block_fma.check_exact(SimpleNamespace(nfma=4096, frac=40))
 

@@ -92,6 +92,33 @@ def test_a_tie_goes_to_even(dtype, shift):
     np.testing.assert_array_equal(rounded(y, dtype), [one, one + 2, one + 1, one])
 
 
+#: By output dtype: float32 bits beside ties, subnormal ones too, and a NaN; what becomes of them.
+LAST_BITS = {
+    "bfloat16": {
+        **{0x3F807FFF: 0x3F80, 0x3F808000: 0x3F80, 0x3F808001: 0x3F81, 0x3F818000: 0x3F82},
+        **{0x00008000: 0x0000, 0x00008001: 0x0001, 0x80018000: 0x8002, 0x7F800001: 0x7FFF},
+    },
+    "float16": {
+        **{0x3F800FFF: 0x3C00, 0x3F801000: 0x3C00, 0x3F801001: 0x3C01, 0x3F803000: 0x3C02},
+        **{0x33000000: 0x0000, 0x33000001: 0x0001, 0xB3C00000: 0x8002, 0xFF800001: 0x7FFF},
+    },
+    "float8_e4m3fn": {
+        **{0x3F87FFFF: 0x38, 0x3F880000: 0x38, 0x3F880001: 0x39, 0x3F980000: 0x3A},
+        **{0x3A800000: 0x00, 0x3A800001: 0x01, 0xBB400000: 0x82, 0xFF800001: 0x7F},
+    },
+    "float8_e5m2": {
+        **{0x3F8FFFFF: 0x3C, 0x3F900000: 0x3C, 0x3F900001: 0x3D, 0x3FB00000: 0x3E},
+        **{0x37000000: 0x00, 0x37000001: 0x01, 0xB7C00000: 0x82, 0x7F800001: 0x7F},
+    },
+}
+
+
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES[1:], ids=lambda d: d.name)
+def test_the_last_bit_of_float32_counts(dtype):
+    y, expected = (np.array(x, np.uint32) for x in zip(*LAST_BITS[dtype.name].items(), strict=True))
+    np.testing.assert_array_equal(rounded(y, dtype=dtype), expected)
+
+
 @pytest.mark.parametrize(
     ("fmt", "largest"), [(E4M3, 0x7E), (E5M2, 0x7B)], ids=lambda v: getattr(v, "name", None)
 )
@@ -208,7 +235,7 @@ def test_rounding_float64_to_float32():
     exponent = rng.integers(1023 - 160, 1023 + 130, x.size, dtype=np.uint64)
     x = (x & np.uint64(0x800FFFFFFFFFFFFF)) | (exponent << np.uint64(52))
     tie = rng.choice(np.array([1, 2**28, 2**29, 2**40], np.uint64), x.size)
-    x = x // tie * tie
+    x = x // tie * tie + rng.choice(np.array([0, 1, 2**64 - 1], np.uint64), x.size)
     with np.errstate(over="ignore", under="ignore"):
         expected = x.view(np.float64).astype(np.float32).view(np.uint32)
     np.testing.assert_array_equal(float64_bits(_f64.f32_bits, x.view(np.float64)), expected)

@@ -1,10 +1,11 @@
 """The mutants of the Python package, and whether tests kill them.
 
 A mutant meets the tests that its file names (python_targets.py), those that run its line first; so
-a survivor passed all of them. Most mutants are put into functions of an imported package; those
-of lines that run during the import get an interpreter that imports them.
+a survivor passed all of them. Mutants are put into the functions of an imported package; those
+outside of functions, and survivors whose line runs during the import, are imported.
 """
 
+import gc
 import platform
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -13,7 +14,7 @@ from tools.mutation import python_baseline, python_process
 from tools.mutation.mutant import ROOT, Mutant
 from tools.mutation.python_choice import Choice
 from tools.mutation.python_process import LOG, Outcome, Teller, watch
-from tools.mutation.python_replace import at_import, swap
+from tools.mutation.python_replace import Functions, at_import
 from tools.mutation.python_session import Session, Tracer, run_tests
 from tools.mutation.python_sites import mutants_of
 from tools.mutation.python_targets import TARGETS
@@ -21,8 +22,8 @@ from tools.mutation.results import Result
 
 #: Processor seconds of tests that the first process of a mutant runs.
 FIRST = 10
-#: A process may work for SPARE seconds and SLOWER times what its tests take without a mutant.
-SPARE, SLOWER = 30, 8
+#: A test may take SPARE seconds and SLOWER times what it takes without a mutant.
+SPARE, SLOWER = 5, 4
 #: Who kills a mutant that the package or its tests cannot be imported with.
 IMPORT = "import"
 
@@ -71,16 +72,21 @@ def _serve(file: str, chosen: list[Mutant], tell: Teller) -> None:
     def work(session: Session) -> None:
         choice = Choice(file, python_baseline.read(session, TARGETS[file], TARGETS))
         imported = session.imported.get(file, set())
+        functions = Functions(file, source)
+        gc.freeze()  # a collection in a child would copy every page
         for index, mutant in enumerate(chosen):
             changed = mutant.apply(source)
             if compile(changed, file, "exec") == compile(source, file, "exec"):
                 tell("result", [index, "identical"])
-            elif choice.statement(mutant.line) & imported or not swap(file, source, changed):
+                continue
+            result = None
+            if functions.swap(changed):
+                result = _result(choice, mutant, lambda names: _in(session, names))
+                functions.swap(source)
+            if result is None or (result.by == "" and choice.statement(mutant.line) & imported):
                 tell("later", index)
             else:
-                result = _result(choice, mutant, lambda names: _in(session, names))
                 tell("result", [index, result.status, result.by])
-                swap(file, changed, source)
 
     Session(work, TARGETS).run(TARGETS[file])
     tell("end")
@@ -110,7 +116,7 @@ def _run_imported(file: str, chosen: list[Mutant]) -> Iterator[tuple[Mutant, Res
         return body
 
     first = min(choice.seconds, key=choice.seconds.__getitem__)
-    if watch(importing(source, [first]), 60).status != "passed":
+    if watch(importing(source, [first]), lambda _: SPARE).status != "passed":
         raise RuntimeError(f"{first} does not pass without a mutant; see {LOG}")
     for mutant in chosen:
         changed = mutant.apply(source)
@@ -119,18 +125,20 @@ def _run_imported(file: str, chosen: list[Mutant]) -> Iterator[tuple[Mutant, Res
 
 def _result(choice: Choice, mutant: Mutant, body) -> Result:
     """The result of a mutant; ``body(names)`` is what a process does to run these tests."""
-    tests = choice.order(mutant.line)
-    total, first = 0.0, 0
-    while first < len(tests) and (total := total + choice.seconds[tests[first]]) <= FIRST:
-        first += 1
-    first = max(first, 1)
-    for part in filter(None, (tests[:first], tests[first:])):
-        seconds = sum(choice.seconds[test] for test in part)
-        outcome = watch(body(part), SPARE + SLOWER * seconds)
+    for part in _parts(choice, choice.order(mutant.line)):
+        outcome = watch(body(part), lambda test: SPARE + SLOWER * choice.seconds.get(test, 0))
         choice.learn(outcome.seconds, outcome.test if outcome.status == "failed" else "")
         if outcome.status != "passed":
             return _killed(outcome)
     return Result("survived")
+
+
+def _parts(choice: Choice, tests: list[str]) -> list[list[str]]:
+    """The tests of the first process and of the second: most mutants need only one."""
+    total, first = choice.seconds[tests[0]], 1
+    while first < len(tests) and (total := total + choice.seconds[tests[first]]) <= FIRST:
+        first += 1
+    return [part for part in (tests[:first], tests[first:]) if part]
 
 
 def _killed(outcome: Outcome) -> Result:

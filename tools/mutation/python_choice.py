@@ -14,6 +14,10 @@ class Choice:
     def __init__(self, file: str, baseline: Baseline):
         self.seconds, self.executed = baseline.seconds, baseline.lines(file)
         self.spans = statement_spans((ROOT / file).read_text())
+        self.slowest: dict[str, float] = {}  # of each function; the first of its tests compiles
+        for test, seconds in self.seconds.items():
+            function = test.split("[")[0]
+            self.slowest[function] = max(seconds, self.slowest.get(function, 0))
         self.runs: collections.Counter[str] = collections.Counter()
         self.kills: collections.Counter[str] = collections.Counter()
 
@@ -30,8 +34,9 @@ class Choice:
         for test in sorted(self.seconds, key=self.seconds.__getitem__):
             function = test.split("[")[0]
             rate = (self.kills[function] + 1) / (self.runs[function] + 4)
+            seconds = self.seconds[test] if siblings[function] else self.slowest[function]
             siblings[function] += 1  # what one set of parameters lets pass, others often do too
-            cost = (self.seconds[test] + 0.02) * siblings[function] / rate
+            cost = (seconds + 0.02) * siblings[function] / rate
             costs[test] = not self.executed[test] & wanted, cost
         return sorted(costs, key=costs.__getitem__)
 

@@ -72,6 +72,7 @@ class Teller:
 def prepare() -> None:
     """Imports what every child needs; nothing of the package under test."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # read by the import of numpy; a pool is a thread
+    os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # most tests only compile
     warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     os.chdir(ROOT)
@@ -123,16 +124,23 @@ def end(child: int, reading: int) -> None:
     os.waitpid(child, 0)
 
 
-def watch(body: Callable[[Teller], None], seconds: float) -> Outcome:
-    """The outcome of ``body`` in a new process that may work for so many seconds."""
+def watch(body: Callable[[Teller], None], allowed: Callable[[str], float]) -> Outcome:
+    """The outcome of ``body`` in a new process.
+
+    A test may take ``allowed(its id)`` seconds of processor time, and what is before the tests
+    ``allowed("")``.
+    """
     child, reading = fork(body)
-    outcome, started = Outcome(), time.monotonic()
+    outcome, before, since = Outcome(), 0.0, time.monotonic()
     try:
         for message in messages(reading, every=0.5):
-            waited = time.monotonic() - started
             if message is not None:
                 outcome.hear(*message)
-            elif processor_seconds(child) > seconds or waited > PATIENCE * seconds:
+                before, since = processor_seconds(child), time.monotonic()
+            elif (
+                processor_seconds(child) - before > (limit := allowed(outcome.test))
+                or time.monotonic() - since > PATIENCE * limit
+            ):
                 outcome.status = "timeout"
             if outcome.status != "died":
                 break

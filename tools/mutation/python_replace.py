@@ -1,7 +1,7 @@
 """Puts a mutated source in the place of a module's: when it is imported, or afterwards.
 
 Afterwards is much quicker, since package and tests stay imported, but works only for the inside of
-functions that have not run: :func:`swap` says whether it did.
+functions that have not run: :meth:`Functions.swap` says whether it did.
 """
 
 import gc
@@ -14,6 +14,9 @@ import types
 from collections.abc import Iterator
 
 from tools.mutation.mutant import ROOT
+
+#: Of a code object's flags: it is a function's, no module's or class's.
+IS_FUNCTION = 0x2
 
 
 def module_name(file: str) -> str:
@@ -56,25 +59,40 @@ def at_import(file: str, source: str) -> None:
     sys.meta_path.insert(0, _Finder(file, source))
 
 
-def swap(file: str, old: str, new: str) -> bool:
-    """Gives every function of the imported module of ``file`` its code of ``new``.
+class Functions:
+    """The functions that an imported module defines, whoever holds them."""
 
-    False, with nothing changed, where more than the inside of functions differs.
-    """
-    path = str(ROOT / file)
-    codes = [list(_codes(compile(text, path, "exec", dont_inherit=True))) for text in (old, new)]
-    if len(codes[0]) != len(codes[1]):
-        return False
-    changes = {before: after for before, after in zip(*codes, strict=True) if before != after}
-    for before, after in changes.items():
-        if before.co_freevars != after.co_freevars:
+    def __init__(self, file: str, source: str):
+        self.path, self.source = str(ROOT / file), source
+        self.codes = self._compile(source)
+        self.living = [
+            (function, self.codes.index(function.__code__))
+            for function in gc.get_objects()
+            if isinstance(function, types.FunctionType)
+            and function.__code__.co_filename == self.path
+            and function.__code__ in self.codes
+        ]
+
+    def swap(self, source: str) -> bool:
+        """Gives every function its code of ``source``.
+
+        False, with nothing changed, where more than the inside of functions differs.
+        """
+        codes = self._compile(source)
+        if len(codes) != len(self.codes):
             return False
-        if not before.co_flags & 0x2 and _own(before) != _own(after):  # 0x2: a function
-            return False
-    for function in gc.get_objects():
-        if isinstance(function, types.FunctionType) and function.__code__ in changes:
-            function.__code__ = changes[function.__code__]
-    return True
+        for before, after in zip(self.codes, codes, strict=True):
+            inside = bool(before.co_flags & IS_FUNCTION)
+            if before.co_freevars != after.co_freevars or not (
+                inside or _own(before) == _own(after)
+            ):
+                return False
+        for function, index in self.living:
+            function.__code__ = codes[index]
+        return True
+
+    def _compile(self, source: str) -> list[types.CodeType]:
+        return list(_codes(compile(source, self.path, "exec", dont_inherit=True)))
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -14,6 +14,7 @@ import pytest
 
 from tools.mutation.mutant import ROOT
 from tools.mutation.python_process import LOG, Teller
+from tools.mutation.python_replace import IS_FUNCTION
 
 OPTIONS = ("-q", "--no-header", "--tb=line", "-rN", "-pno:cacheprovider", "-pno:xdist")
 
@@ -36,7 +37,7 @@ class Tracer:
 
     def _call(self, frame, event, argument):
         file = self.files.get(frame.f_code.co_filename)
-        if file is None or not frame.f_code.co_flags & 0x2:  # 0x2: a function, no module or class
+        if file is None or not frame.f_code.co_flags & IS_FUNCTION:
             return None
         lines = self.lines.setdefault(file, set())
 
@@ -111,7 +112,9 @@ class _Reporter:
     def __init__(self, tell: Teller):
         self.tell, self.failed = tell, False
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and not self.failed:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo) -> None:
+        """As soon as a test fails: its report would take longer than many tests."""
+        if call.excinfo and not call.excinfo.errisinstance(pytest.skip.Exception):
             self.failed = True
-            self.tell("failed", report.nodeid)
+            self.tell("failed", item.nodeid)
