@@ -1,12 +1,18 @@
 """Which M change the bits of a row."""
 
+import dataclasses
+import inspect
 import json
+import sys
 
 import numpy as np
 import pytest
 
 import mmaemu_jax as mj
+from mmaemu_jax import BatchInvarianceReport
 from mmaemu_jax.formats import E4M3
+
+MRun = sys.modules["mmaemu_jax.batch_invariance"].MRun  # the name is the function's
 
 GEMM = {"a_dtype": "e4m3", "b_dtype": "e4m3", "out_dtype": "bfloat16", "use_fast_accum": True}
 
@@ -93,3 +99,45 @@ def test_rows_of_one_run_have_equal_bits():
 def test_wrong_arguments(changes, error):
     with pytest.raises(error, match=r"^batch_invariance: "):
         mj.batch_invariance(16, 16, **{**GEMM, **changes})
+
+
+def made_up_report() -> BatchInvarianceReport:
+    """One run of each kind, neighbours that differ only in their source among them."""
+    runs = (
+        MRun(1, 5, 5, 1, "none", "table", True),
+        MRun(6, 9, 4, 1, "none", "envelope", False),
+        MRun(10, 10, 1, 2, "contiguous", "table", True),
+        MRun(11, 12, 2, None, "", "unknown", False),
+    )
+    return BatchInvarianceReport(16, 32, "e4m3", "e5m2", "float32", False, "hopper", runs)
+
+
+def test_the_table_for_people():
+    report = made_up_report()
+    assert report.splits[0] == MRun(1, 9, 9, 1, "none", "table and envelope", False)
+    assert str(report).splitlines() == [
+        "N=16 K=32 e4m3 x e5m2 -> float32, slow accumulation, profile 'hopper'",
+        "M        count  split                  source",
+        "1..9         9  S = 1 (none)           table and envelope (not verified)",
+        "10           1  S = 2 (contiguous)     table",
+        "11..12       2  unknown                unknown",
+        "NOT batch-invariant: 2 different splits. 2 M have no known split.",
+    ]
+    fast = dataclasses.replace(report, use_fast_accum=True, runs=report.runs[:3])
+    assert ", fast accumulation" in str(fast)
+    assert str(fast).endswith("NOT batch-invariant: 2 different splits.")
+
+
+def test_a_run_is_verified_if_every_decision_is():
+    module = sys.modules["mmaemu_jax.batch_invariance"]
+    decisions = [mj.SplitDecision(1, "none", "table", verified) for verified in (True, False)]
+    assert not module._run(list(enumerate(decisions))).verified
+    assert module._run([(3, decisions[0])]) == MRun(3, 3, 1, 1, "none", "table", True)
+
+
+def test_defaults():
+    assert inspect.signature(mj.batch_invariance).parameters["M"].default == range(1, 4097)
+    options = {**GEMM, "splitk": 1, "M": [16]}
+    assert mj.batch_invariance(16, 16, **options).out_dtype == "bfloat16"
+    report = mj.batch_invariance(16, 16, **{**options, "out_dtype": None, "a_dtype": "e5m2"})
+    assert report.out_dtype == "float8_e5m2"

@@ -1,4 +1,4 @@
-"""tools/mutation over C++: the sites of a source, and verdicts that two ways of running agree on."""
+"""tools/mutation over C++: the sites of a source, and two ways of running that have to agree."""
 
 import pathlib
 import shutil
@@ -138,5 +138,7 @@ def test_every_file_is_covered_or_said_not_to_be():
         for folder in ("numerics", "cpu")
         for path in (ROOT / "csrc" / folder).iterdir()
     }
-    without = {file for file in sources - set(cpp.files()) if find_sites(file, (ROOT / file).read_text())}
+    without = {
+        file for file in sources - set(cpp.files()) if find_sites(file, (ROOT / file).read_text())
+    }
     assert without == set()

@@ -1,6 +1,7 @@
 // What run_gemm does around its kernels, on every target: batches (R25), initial accumulators,
 // empty sums (R15).
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -102,6 +103,39 @@ void check_one_deep_output() {
   }
 }
 
+// What a kernel was given.
+struct Tiles {
+  int64_t rows = 0;     // of the tallest
+  int64_t columns = 0;  // of the widest
+  int64_t outputs = 0;
+};
+Tiles tiles;
+
+void record_tile(const cpu::TileProblem& tile, cpu::TileScratch*) {
+  tiles.rows = std::max(tiles.rows, tile.m);
+  tiles.columns = std::max(tiles.columns, tile.n);
+  tiles.outputs += tile.m * tile.n;
+  for (int64_t i = 0; i < tile.m; ++i) std::fill_n(tile.acc + i * tile.acc_stride_m, tile.n, 0u);
+}
+
+// No tile exceeds what its kernel has memory for, and together they are the output.
+void check_tile_shapes() {
+  cpu::SerialPool serial;
+  cpu::KernelTarget target = cpu::portable_target();
+  target.tile = {40, 48, 16};
+  target.accumulate = record_tile;
+  for (const int64_t size : {1, 16, 17, 40, 41, 48, 49, 100}) {
+    GemmCase gemm;
+    gemm.set_shape(size, size, 1);
+    gemm.a.assign(static_cast<size_t>(size), 0);
+    gemm.b.assign(static_cast<size_t>(size), 0);
+    tiles = {};
+    run_on(gemm, target, serial);
+    MMAEMU_CHECK(tiles.rows <= 40 && tiles.columns <= 48, size, tiles.rows, tiles.columns);
+    MMAEMU_CHECK(tiles.outputs == size * size, size, tiles.outputs);
+  }
+}
+
 // R15: without products, +0 in every format, and no epilogue to make a NaN of it.
 void check_empty() {
   cpu::SerialPool serial;
@@ -127,6 +161,7 @@ int main() {
   check_places_of_accumulators();
   check_batches();
   check_one_deep_output();
+  check_tile_shapes();
   check_empty();
   return finish();
 }

@@ -99,7 +99,7 @@ void check_all_pairs(Seen& seen) {
   }
 }
 
-// One product: every line of both operands is special, or none is.
+// Outputs of one product: every line of an operand is special, or none is.
 void check_single_products(Seen& seen) {
   for (const FormatPair& formats : kFormatPairs) {
     for (const bool b_is_kn : {false, true}) {
@@ -108,8 +108,9 @@ void check_single_products(Seen& seen) {
           GemmCase gemm;
           gemm.formats = formats;
           gemm.b_is_kn = b_is_kn;
+          gemm.set_shape(1, 2, 1);
           gemm.a = {a};
-          gemm.b = {b};
+          gemm.b = {b, b};
           check_on_every_target(gemm, seen);
         }
       }

@@ -1,4 +1,4 @@
-"""Builds the C++ tests with some files replaced; what the replaced files do not reach is built once.
+"""Builds the C++ tests with some files replaced; what these do not reach is built once.
 
 The compiler's own list of what a source includes decides what has to be compiled again.
 """
@@ -47,7 +47,7 @@ WITHOUT_LIBRARY = {"formats", "rounding", "block_step", "plan"}
 # The first failure of a test ends it: whether a mutant is killed is all that is asked.
 CHECK = "csrc/tests/check.h"
 _REPORTED = "if (++tally.failures > kMaxReports) return;"
-_ENDS = "std::printf(\"%s:%d\\n\", file, line); std::fflush(stdout); std::_Exit(1);"
+_ENDS = 'std::printf("%s:%d\\n", file, line); std::fflush(stdout); std::_Exit(1);'
 
 
 class CompileError(Exception):
@@ -101,7 +101,9 @@ class Builder:
         path = self.folder / f"test_{test}-{_digest(*map(str, objects))}"
         with self._only_once(str(path)):
             if not path.exists():
-                self._run([CXX, "-pthread", *(sanitize or [])[:1], *map(str, objects), "-o", str(path)])
+                self._run(
+                    [CXX, "-pthread", *(sanitize or [])[:1], *map(str, objects), "-o", str(path)]
+                )
         return path
 
     def reaches(self, replaced: dict[str, str], unit: str, flags: list[str]) -> bool:

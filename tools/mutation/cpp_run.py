@@ -1,4 +1,9 @@
-"""Runs the mutants of C++ files: switchable ones in one program per test, the others one by one."""
+"""Runs the mutants of C++ files: switchable ones in one program per test, the others one by one.
+
+A survivor has passed every test of its file, once more under the sanitizers, and compiles with all
+static_asserts. Kernel texts are mutated in every target of x86, but those that are compiled one by
+one, and what runs with checked bounds, in one (UNITS).
+"""
 
 import concurrent.futures
 import dataclasses
@@ -18,7 +23,7 @@ from tools.mutation.cpp_schemata import schemata
 from tools.mutation.mutant import Mutant
 from tools.mutation.results import Result
 
-STUCK = 300  # seconds: threads that wait for each other take no time of a processor
+STUCK = 120  # seconds: threads that wait for each other take no time of a processor
 STATIC_ASSERT = "static_assert"
 
 

@@ -93,7 +93,9 @@ class _Rewriter:
         return f"::mutation::{place}<{index}, {increment}>({self.text(argument)})"
 
     def _conditional_expression(self, node, found) -> str:
-        condition, yes, no = (self.field(node, n) for n in ("condition", "consequence", "alternative"))
+        condition, yes, no = (
+            self.field(node, n) for n in ("condition", "consequence", "alternative")
+        )
         return f"::mutation::condition<{found[0][0]}>(bool({condition})) ? {yes} : {no}"
 
     def _number_literal(self, node, found) -> str:

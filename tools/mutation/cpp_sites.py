@@ -280,7 +280,9 @@ def _call_edits(call) -> Iterator[tuple]:
     for new in CALLS.get(name, ()):
         yield token, name, new
     if name.startswith("_mm"):
-        prefix, operation, rest = re.fullmatch(r"(_mm\d*_(?:maskz?_)?)([a-z0-9]+)(.*)", name).groups()
+        prefix, operation, rest = re.fullmatch(
+            r"(_mm\d*_(?:maskz?_)?)([a-z0-9]+)(.*)", name
+        ).groups()
         if operation in INSTRUCTIONS:
             yield token, name, prefix + INSTRUCTIONS[operation] + rest
 
@@ -291,7 +293,9 @@ def other_constants(text: str) -> list[str]:
         sign, digits, suffix = number[1], number[2].replace("'", ""), number[3]
         value = int(sign + digits, 0)
         spell = "0x{:X}".format if digits[:2] in ("0x", "0X") and value > 1 else str
-        new = [spell(n) + (suffix if n >= 0 else "") for n in (value + 1, value - 1, 0) if n != value]
+        new = [
+            spell(n) + (suffix if n >= 0 else "") for n in (value + 1, value - 1, 0) if n != value
+        ]
         return list(dict.fromkeys(new))
     if number := _FLOAT.fullmatch(text):
         value = float(text.rstrip("fF"))
