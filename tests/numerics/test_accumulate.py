@@ -52,9 +52,6 @@ def test_splits_with_a_ragged_last_tile(scheme, splits, fast):
     [
         (HOPPER.model, SLOW),
         (InstructionModel(5, 3, 7, -20, False), AccumulationPlan(chunk_k=32)),
-        # With frac below frac_out a block of zeros may change the accumulator: none too many.
-        (InstructionModel(5, 3, 7, -20, False), AccumulationPlan(0, 3, 64, True)),
-        (InstructionModel(5, 3, 7, -20, False), AccumulationPlan(0, 3, 64, False)),
         (InstructionModel(24, 9, 13, -132, True), AccumulationPlan(128, 3, 64, True)),
     ],
 )
@@ -100,6 +97,7 @@ FACTS = {
     ),
     "contiguous: a split owns neighbours": ({0: 2.0**14, 128: 1}, CONTIGUOUS_2, 2.0**14),
     "contiguous: half of the tiles each": ({0: 2.0**14, 256: 1}, CONTIGUOUS_2, 2.0**14 + 1),
+    "contiguous: to the last tile": ({0: 2.0**14, 511: 1}, CONTIGUOUS_2, 2.0**14 + 1),
     "contiguous, slow: each tile is a chain": (
         {0: 2.0**14, 128: 1}, CONTIGUOUS_2_SLOW, 2.0**14 + 1,
     ),
@@ -112,6 +110,18 @@ def test_fact(fact):
     a, b = at(positions)
     assert oracle_bits(a, b, E5M2, E5M2, model=ADA.model, plan=plan).item() == bits(expected)
     assert reference_bits(a, b, E5M2, E5M2, model=ADA.model, plan=plan).item() == bits(expected)
+
+
+@pytest.mark.parametrize(("interleaved", "last"), [(True, 192), (False, 320)])
+def test_a_split_ends_with_its_last_tile(interleaved, last):
+    """With frac below frac_out, a block of zeros more would truncate 2.5 to 2."""
+    plan = AccumulationPlan(0, 3, 64, interleaved)
+    model = InstructionModel(2, 1, 23, -132, late_c=False)
+    a, b = np.zeros((2, 1, 320))
+    a[0, last - 2 : last], b[0, last - 2 : last] = (1.5, 1), 1
+    arguments = (codes(E5M2, a), codes(E5M2, b), E5M2, E5M2)
+    assert oracle_bits(*arguments, model=model, plan=plan).item() == bits(2.5)
+    assert reference_bits(*arguments, model=model, plan=plan).item() == bits(2.5)
 
 
 def test_a_ragged_tail_equals_zero_padding():
