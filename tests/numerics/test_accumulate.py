@@ -186,6 +186,28 @@ def test_batch_dimensions_broadcast_without_changing_bits():
             np.testing.assert_array_equal(got[i, j], alone)
 
 
+@pytest.mark.parametrize(
+    ("shape", "k", "tile"),
+    [
+        ((1, 1, 9999), 16, (1, 1, 512)),
+        ((1, 16, 9999), 16, (1, 16, 256)),
+        ((1, 17, 9999), 16, (1, 17, 240)),
+        ((2, 4096, 4096), 0, (1, 64, 64)),
+        ((3, 4, 4), 16, (3, 4, 4)),
+        ((3, 64, 64), 16, (1, 64, 64)),
+        ((999, 4, 4), 16, (256, 4, 4)),
+        ((999, 3, 4), 1 << 20, (4, 3, 4)),  # codes of 2^24 bytes
+        ((999, 4, 3), 1 << 20, (4, 4, 3)),
+        ((2, 40, 50), 1 << 20, (1, 16, 16)),
+        ((7, 3, 2), 1 << 25, (1, 1, 1)),
+    ],
+)
+def test_tiles_are_bounded(shape, k, tile):
+    found = _tiles._tile_shape(shape, k)
+    assert found == tile
+    assert all(type(size) is int for size in found)
+
+
 @pytest.mark.parametrize(("batch", "m", "n"), [(7, 3, 4), (2, 9, 70)])
 def test_tiles_do_not_show(monkeypatch, batch, m, n):
     a, b = stacked(families()[:batch], E5M2, E4M3, m, n, 33)
