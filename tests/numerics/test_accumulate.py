@@ -139,6 +139,8 @@ def test_no_k_is_plus_zero_without_an_epilogue(plan):
     nan = 0x7FC00000
     got = reference_bits(a, b, E4M3, E4M3, nan, nan, model=ADA.model, plan=plan)
     np.testing.assert_array_equal(got, np.zeros((2, 3), np.uint32))
+    batch = reference_bits(a[None], b[None], E4M3, E4M3, nan, nan, model=ADA.model, plan=plan)
+    np.testing.assert_array_equal(batch, [got])
 
 
 @pytest.mark.parametrize("model", [ADA.model, B200_MMA_SYNC.model])
