@@ -102,6 +102,13 @@ def test_products_of_float32_bits_are_rounded_once():
     assert_bitwise_equal(np.asarray(jax.jit(multiply_float32)(x, y)), bits)
 
 
+def test_the_last_bit_of_a_product_decides_a_tie():
+    """The significands 0x800C3D and 0xFFEB15: the product is a tie but for its very last bit."""
+    x, y = (np.array([bits], np.uint32) for bits in (0x3F800C3D, 0x3FFFEB15))
+    expected = (x.view(np.float32) * y.view(np.float32)).view(np.uint32)
+    np.testing.assert_array_equal(multiply_float32(jnp.asarray(x), jnp.asarray(y)), expected)
+
+
 def test_products_against_fractions():
     """The oracle above is right: subnormal results and ties of exact rational products."""
     rng = np.random.default_rng(2)

@@ -52,9 +52,6 @@ def test_splits_with_a_ragged_last_tile(scheme, splits, fast):
     [
         (HOPPER.model, SLOW),
         (InstructionModel(5, 3, 7, -20, False), AccumulationPlan(chunk_k=32)),
-        # With frac below frac_out a block of zeros may change the accumulator: none too many.
-        (InstructionModel(5, 3, 7, -20, False), AccumulationPlan(0, 3, 64, True)),
-        (InstructionModel(5, 3, 7, -20, False), AccumulationPlan(0, 3, 64, False)),
         (InstructionModel(24, 9, 13, -132, True), AccumulationPlan(128, 3, 64, True)),
     ],
 )
@@ -100,6 +97,7 @@ FACTS = {
     ),
     "contiguous: a split owns neighbours": ({0: 2.0**14, 128: 1}, CONTIGUOUS_2, 2.0**14),
     "contiguous: half of the tiles each": ({0: 2.0**14, 256: 1}, CONTIGUOUS_2, 2.0**14 + 1),
+    "contiguous: to the last tile": ({0: 2.0**14, 511: 1}, CONTIGUOUS_2, 2.0**14 + 1),
     "contiguous, slow: each tile is a chain": (
         {0: 2.0**14, 128: 1}, CONTIGUOUS_2_SLOW, 2.0**14 + 1,
     ),
@@ -112,6 +110,18 @@ def test_fact(fact):
     a, b = at(positions)
     assert oracle_bits(a, b, E5M2, E5M2, model=ADA.model, plan=plan).item() == bits(expected)
     assert reference_bits(a, b, E5M2, E5M2, model=ADA.model, plan=plan).item() == bits(expected)
+
+
+@pytest.mark.parametrize(("interleaved", "last"), [(True, 192), (False, 320)])
+def test_a_split_ends_with_its_last_tile(interleaved, last):
+    """With frac below frac_out, a block of zeros more would truncate 2.5 to 2."""
+    plan = AccumulationPlan(0, 3, 64, interleaved)
+    model = InstructionModel(2, 1, 23, -132, late_c=False)
+    a, b = np.zeros((2, 1, 320))
+    a[0, last - 2 : last], b[0, last - 2 : last] = (1.5, 1), 1
+    arguments = (codes(E5M2, a), codes(E5M2, b), E5M2, E5M2)
+    assert oracle_bits(*arguments, model=model, plan=plan).item() == bits(2.5)
+    assert reference_bits(*arguments, model=model, plan=plan).item() == bits(2.5)
 
 
 def test_a_ragged_tail_equals_zero_padding():
@@ -129,6 +139,8 @@ def test_no_k_is_plus_zero_without_an_epilogue(plan):
     nan = 0x7FC00000
     got = reference_bits(a, b, E4M3, E4M3, nan, nan, model=ADA.model, plan=plan)
     np.testing.assert_array_equal(got, np.zeros((2, 3), np.uint32))
+    batch = reference_bits(a[None], b[None], E4M3, E4M3, nan, nan, model=ADA.model, plan=plan)
+    np.testing.assert_array_equal(batch, [got])
 
 
 @pytest.mark.parametrize("model", [ADA.model, B200_MMA_SYNC.model])
@@ -174,6 +186,28 @@ def test_batch_dimensions_broadcast_without_changing_bits():
                 a[i, 0], b[0, j], E4M3, E5M2, scale_a[i, 0], scale_b[0, j], **settings
             )
             np.testing.assert_array_equal(got[i, j], alone)
+
+
+@pytest.mark.parametrize(
+    ("shape", "k", "tile"),
+    [
+        ((1, 1, 9999), 16, (1, 1, 512)),
+        ((1, 16, 9999), 16, (1, 16, 256)),
+        ((1, 17, 9999), 16, (1, 17, 240)),
+        ((2, 4096, 4096), 0, (1, 64, 64)),
+        ((3, 4, 4), 16, (3, 4, 4)),
+        ((3, 64, 64), 16, (1, 64, 64)),
+        ((999, 4, 4), 16, (256, 4, 4)),
+        ((999, 3, 4), 1 << 20, (4, 3, 4)),  # codes of 2^24 bytes
+        ((999, 4, 3), 1 << 20, (4, 4, 3)),
+        ((2, 40, 50), 1 << 20, (1, 16, 16)),
+        ((7, 3, 2), 1 << 25, (1, 1, 1)),
+    ],
+)
+def test_tiles_are_bounded(shape, k, tile):
+    found = _tiles._tile_shape(shape, k)
+    assert found == tile
+    assert all(type(size) is int for size in found)
 
 
 @pytest.mark.parametrize(("batch", "m", "n"), [(7, 3, 4), (2, 9, 70)])

@@ -97,6 +97,8 @@ FACTS = {
     "a zero accumulator is +0": (ADA, [], -0.0, 0.0),
     "a late zero accumulator too": (B200_MMA_SYNC, [], -0.0, 0.0),
     "a subnormal accumulator on the grid stays": (ADA, [], 3 * 2.0**-139, 3 * 2.0**-139),
+    "the grid's own unit stays": (ADA, [], 2.0**-139, 2.0**-139),
+    "with its sign": (ADA, [], -(2.0**-139), -(2.0**-139)),
     "below 2^-126 the grid stands still": (ADA, [], 2.0**-130 + 2.0**-141, 2.0**-130),
     "a late subnormal accumulator stays": (B200_MMA_SYNC, [], -(2.0**-149), -(2.0**-149)),
 }  # fmt: skip
