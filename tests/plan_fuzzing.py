@@ -144,7 +144,7 @@ def fuzz_files(data: bytes) -> None:
     if text is None:  # a manifest may be written in other ways
         assert table.settings == split_table.load_table(table_id).settings
     else:  # at last, the manifest may be one of other tables
-        damaged = "Ways out: reinstall mmaemu_jax; pass the split explicitly"
+        damaged = "Ways out: reinstall mmaemu_jax, or record the table again; pass the split"
         assert damaged in text or f"ValueError: load_table: unknown table_id {table_id!r}" in text
 
 

@@ -182,7 +182,11 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def started():
     """All processes at once, so that they share the time that each spends importing."""
-    return {name: start_python(p, XLA_FLAGS=flags) for name, (p, flags) in SETTINGS.items()}
+    every = {name: start_python(p, XLA_FLAGS=flags) for name, (p, flags) in SETTINGS.items()}
+    yield every
+    for process in every.values():  # those of the tests that run elsewhere
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture(scope="module")

@@ -67,9 +67,9 @@ def test_a_users_preset():
 
 
 def test_unknown_presets():
-    with pytest.raises(ValueError, match=r"^Unknown preset 'h100'; known: ada, .*blackwell.*Ways"):
+    with pytest.raises(ValueError, match=r"^get_preset: Unknown preset 'h100'; known: ada, .*Ways"):
         mj.get_preset("h100")
-    with pytest.raises(TypeError, match=r"^preset must be a name or a Preset, got int"):
+    with pytest.raises(TypeError, match=r"^get_preset: preset must be a name or a Preset, got int"):
         mj.get_preset(3)
 
 

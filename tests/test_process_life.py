@@ -183,6 +183,7 @@ import warnings
 warnings.simplefilter("ignore")  # JAX, and Python from 3.12 on, warn of every fork
 a, b = operands(300, 260, 96)
 expected = bits(step(a, b))
+assert (on_host(a, b) == expected).all()  # all it needs is imported: docs/hardening.md
 stop = threading.Event()
 
 def work():
