@@ -4,6 +4,8 @@ The shared operand holds wide values and, at random pairs of positions, opposite
 one decides which of these are large, and which cancel.
 """
 
+from typing import Any
+
 import numpy as np
 
 from mmaemu_jax.identify.bits import exponent
@@ -56,7 +58,7 @@ class _Own:
         self._fill(np.flatnonzero((kind > 0.7) & (kind < 0.85)))
         self._put_near_ties(np.flatnonzero(kind > 0.85))
 
-    def _with_products(self, e: np.ndarray, at=...) -> np.ndarray:
+    def _with_products(self, e: np.ndarray, at: Any = ...) -> np.ndarray:
         """Codes that bring the products at ``at`` as close to these exponents as they can."""
         own = np.clip(e - self.e_shared[at], self.fmt.emin - 3, self.fmt.emax)
         return random_code(self.rng, self.fmt, own)

@@ -94,5 +94,5 @@ def _parts(box: BlackBox, example: Counterexample) -> Call:
     codes = [np.tile(np.array(x, np.uint8), (count, 1)) for x in (example.a, example.b)]
     for side in {0, 1} if layout.each == 1 else {1 - layout.shared}:
         codes[side][~keep] = 0
-    a, b = Sparse(*codes, np.array(example.positions)).matrices(example.shape)
+    a, b = Sparse(codes[0], codes[1], np.array(example.positions)).matrices(example.shape)
     return box.call("smaller counterexample", example.shape, a, b, questions=count)
