@@ -11,7 +11,7 @@ from typing import Any
 
 from tools.mutation import cpp_source
 from tools.mutation.cpp_files import COMPILED
-from tools.mutation.mutant import Mutant, make_mutants
+from tools.mutation.mutant import COMPARISONS, Mutant, make_mutants
 
 OPERATORS = {
     "+": ("-",),
@@ -24,12 +24,7 @@ OPERATORS = {
     "&": ("|",),
     "|": ("&",),
     "^": ("|",),
-    "<": ("<=", ">="),
-    "<=": ("<", ">"),
-    ">": (">=", "<="),
-    ">=": (">", "<"),
-    "==": ("!=",),
-    "!=": ("==",),
+    **COMPARISONS,
     "&&": ("||",),
     "||": ("&&",),
 }

@@ -7,6 +7,16 @@ from collections.abc import Iterable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
+#: What a comparison is changed to, in every language.
+COMPARISONS = {
+    "<": ("<=", ">="),
+    "<=": ("<", ">"),
+    ">": (">=", "<="),
+    ">=": (">", "<"),
+    "==": ("!=",),
+    "!=": ("==",),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:

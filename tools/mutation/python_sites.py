@@ -11,7 +11,7 @@ import itertools
 import tokenize
 from collections.abc import Iterator
 
-from tools.mutation.mutant import Mutant, make_mutants
+from tools.mutation.mutant import COMPARISONS, Mutant, make_mutants
 
 #: Line, column (from 0, in characters), what stands there, what replaces it.
 Edit = tuple[int, int, str, str]
@@ -31,12 +31,7 @@ BINARY = {
     "^": ("&", "|"),
 }
 COMPARISON = {
-    "<": ("<=", ">="),
-    "<=": ("<", ">"),
-    ">": (">=", "<="),
-    ">=": (">", "<"),
-    "==": ("!=",),
-    "!=": ("==",),
+    **COMPARISONS,
     "is": ("is not",),
     "is not": ("is",),
     "in": ("not in",),
