@@ -72,6 +72,21 @@ def test_a_table_of_ones_own(recorded, monkeypatch):
     assert mj.get_profile("profile.json") == mj.read_profile(moved)
 
 
+def test_a_table_beside_the_file_comes_first(recorded):
+    """A recorded table may have the name of a shipped one."""
+    for suffix in ("json", "npz"):
+        (recorded / f"mine.{suffix}").rename(recorded / f"{H100}.{suffix}")
+    shipped = mj.get_profile("hopper")
+    assert shipped.table_id == H100
+    mj.write_profile(shipped, recorded / "profile.json")
+    assert mj.read_profile(recorded / "profile.json").table_id == str(recorded / H100)
+
+
+def test_shipped_presets_are_written_by_name(tmp_path):
+    mj.write_profile(mj.get_profile("ada"), tmp_path / "p.json")
+    assert (tmp_path / "p.json").read_text().startswith('{\n "name": "ada",\n "preset": "ada",\n')
+
+
 def test_on_the_command_line(recorded, capsys):
     mine = dataclasses.replace(mj.get_profile("hopper"), name="m", table_id=str(recorded / "mine"))
     mj.write_profile(mine, recorded / "profile.json")
@@ -106,6 +121,7 @@ def test_a_damaged_table_says_so(recorded):
             "SplitRule needs the field 'interleaved'",
         ),
         ('{"name": "x", "preset": "hopper", "rejects": 1}', TypeError, "rejects must be tuple"),
+        ('{"name": "x", "preset": "hopper", "rejects": ["abc"]}', TypeError, "each entry of rej"),
     ],
 )
 def test_what_is_no_profile(text, error, match, tmp_path):

@@ -60,6 +60,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/test_docs.py::test_table_of_profiles",
         *_CALLS,
     ),
+    "mmaemu_jax/platforms/profile_file.py": ("tests/test_profile_file.py",),
+    "mmaemu_jax/platforms/shipped_profiles.py": (
+        "tests/test_platforms.py",
+        "tests/test_docs.py::test_table_of_profiles",
+        "tests/test_profile_file.py",
+        *_CALLS,
+    ),
     "mmaemu_jax/platforms/envelope.py": _SPLITS,
     "mmaemu_jax/platforms/split_decision.py": (*_SPLITS, *_CALLS),
     "mmaemu_jax/platforms/split_request.py": (*_SPLITS, *_CALLS),
