@@ -49,20 +49,21 @@ def replay(
     Raises:
         MmaemuError: no recording, or no profile.json and no ``profile``.
     """
-    if profile is None:
-        profile = str(_existing(folder / "profile.json", "pass profile"))
-    whose = profile_argument("replay", profile)
+    own = folder / "profile.json"
+    if profile is None and not own.exists():
+        raise _missing(own, "pass profile")
+    whose = profile_argument("replay", str(own) if profile is None else profile)
     recordings = sorted(folder.glob("gemm_*.json"))
-    for path in recordings or [_existing(folder / "gemm_*.json", "record some GEMMs first")]:
+    if not recordings:
+        raise _missing(folder / "gemm_*.json", "record some GEMMs first")
+    for path in recordings:
         with np.load(path.with_suffix(".npz")) as arrays:
             for case in json.loads(path.read_text())["cases"]:
                 yield _replay(case, arrays, whose, backend)
 
 
-def _existing(path: pathlib.Path, way_out: str) -> pathlib.Path:
-    if not path.exists():
-        raise MmaemuError(message(f"replay: there is no {path}.", [way_out]))
-    return path
+def _missing(path: pathlib.Path, way_out: str) -> MmaemuError:
+    return MmaemuError(message(f"replay: there is no {path}.", [way_out]))
 
 
 def _replay(case: dict[str, Any], arrays, profile: Profile, backend: str) -> ReplayedGemm:
