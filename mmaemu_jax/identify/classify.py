@@ -9,9 +9,11 @@ import numpy as np
 
 from mmaemu_jax.arguments import output_dtype_argument, unknown_option
 from mmaemu_jax.errors import message
+from mmaemu_jax.formats import format_of
 from mmaemu_jax.identify.arguments import format_pair
 from mmaemu_jax.identify.calls import Call, Interface, Shape
 from mmaemu_jax.identify.check import member_bits
+from mmaemu_jax.identify.classify_calls import caller
 from mmaemu_jax.identify.conclude import neighbours
 from mmaemu_jax.identify.equivalence import canonical
 from mmaemu_jax.identify.family import SPLITS, family_of
@@ -37,12 +39,15 @@ class Explanation:
         member: the changed model.
         explained: differing outputs whose bits it gives.
         broken: agreeing outputs that it would change.
+        calls: the options of :func:`scaled_mm` that are the same computation at these shapes, the
+            plainest first; empty if there are none.
     """
 
     change: str
     member: Member
     explained: int
     broken: int
+    calls: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,29 +55,51 @@ class Classification:
     """What :func:`classify` found.
 
     Attributes:
-        outputs: outputs that were compared.
+        outputs: outputs that were looked at: of those that differ and of those that agree a few
+            hundred each.
         differing: of these, those that differ from the expected model.
         explanations: changes that explain at least one of them and break nothing, the best first;
             of changes that are one computation at this K the plainest.
+        size: all outputs of the GEMM.
+        out_dtype: their dtype.
+        given: which further operands were given, such as ("scale_a", "scale_b").
     """
 
     outputs: int
     differing: int
     explanations: tuple[Explanation, ...]
+    size: int
+    out_dtype: str
+    given: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = [f"{self.differing} of {self.outputs} outputs differ from the expected model"]
+        lines = [
+            f"{self.outputs:,} of {self.size:,} outputs looked at, of these {self.differing:,} "
+            "differ from the expected model"
+        ]
         most = self.explanations[0].explained if self.explanations else 0
         best = [e for e in self.explanations if e.explained == most or e.broken][:_LISTED]
-        lines += [
-            f"  {e.change}: explains {e.explained}" + (f", breaks {e.broken}" if e.broken else "")
-            for e in best
-        ]
+        for e in best:
+            broken = f", breaks {e.broken:,}" if e.broken else ""
+            lines.append(f"  {e.change}: explains {e.explained:,}{broken}")
+            lines += [f"    that is {call}" for call in e.calls[:1]]
         if len(best) < len(self.explanations):
             lines.append(f"  {len(self.explanations) - len(best)} more changes explain some")
         if self.differing and not self.explanations:
-            lines.append("  no single change of the model explains any of them")
+            lines += ["  no single change of the model explains any of them", *self._assumed()]
         return "\n".join(lines)
+
+    def _assumed(self) -> list[str]:
+        """What was taken for granted about the epilogue."""
+        operands = ["scale_a", "scale_b", "bias"]
+        if format_of(np.dtype(self.out_dtype)) is not None:
+            operands.insert(2, "scale_result")
+        missing = [name for name in operands if name not in self.given]
+        given = f"with {', '.join(self.given)}" if self.given else "without scales and bias"
+        lines = [f"  it was taken for a GEMM {given}, rounded to {self.out_dtype}"]
+        if missing:
+            lines.append(f"  if it has more operands, pass them too: {', '.join(missing)}")
+        return lines
 
 
 def classify(
@@ -98,7 +125,9 @@ def classify(
         seen: [M, N] in an output dtype of R18: what the GEMM returned.
         expected: the model it should follow: a :class:`Member`, an :class:`Identification`, a
             preset, or ``(preset, plan)``.
-        scale_a, scale_b, scale_result, bias: further operands of the GEMM, if it has them.
+        scale_a, scale_b, scale_result, bias: the further operands that the GEMM had: float32 of
+            one element each, bias [N]. A GEMM that was called with scales looks unexplained without
+            them.
         b_layout: "nk" or "kn".
 
     Returns:
@@ -113,8 +142,22 @@ def classify(
     wanted = call.bits[rows, columns]
     plain = _pairs(member, interface, call, rows, columns)
     differ = plain != wanted
-    if not differ.any():
-        return Classification(len(rows), 0, ())
+    found = _explanations(member, interface, call, (rows, columns, differ)) if differ.any() else ()
+    return Classification(
+        outputs=len(rows),
+        differing=int(differ.sum()),
+        explanations=found,
+        size=call.bits.size,
+        out_dtype=interface.out_dtype.name,
+        given=interface.operands,
+    )
+
+
+def _explanations(member: Member, interface: Interface, call: Call, chosen):
+    """The changes that explain outputs (rows, columns, whether they differ), the best first."""
+    rows, columns, differ = chosen
+    wanted = call.bits[rows, columns]
+    calls_of = caller(interface, call.shape)
     found = []
     few = np.flatnonzero(differ)[:_FEW]
     for change, other in _changes(member, interface, call.shape):
@@ -124,10 +167,9 @@ def classify(
         explained = int((bits[differ] == wanted[differ]).sum())
         broken = int((bits[~differ] != wanted[~differ]).sum())
         if explained:
-            found.append(Explanation(change, other, explained, broken))
-    found.sort(key=lambda e: (e.broken - e.explained, e.change))
-    best = [e for e in found if not e.broken] or found[:3]
-    return Classification(len(rows), int(differ.sum()), tuple(best))
+            found.append(Explanation(change, other, explained, broken, calls_of(other)))
+    found.sort(key=lambda e: (e.broken - e.explained, not e.calls, e.change))
+    return tuple([e for e in found if not e.broken] or found[:3])
 
 
 def _as_call(a, b, seen, b_layout, scale_a, scale_b, scale_result, bias):
@@ -147,7 +189,7 @@ def _as_call(a, b, seen, b_layout, scale_a, scale_b, scale_result, bias):
     formats = format_pair("classify", (a.dtype, b.dtype))
     scales = {"scale_a": scale_a, "scale_b": scale_b, "scale_result": scale_result}
     values: dict[str, Any] = {
-        name: np.float32(np.asarray(s).reshape(())) for name, s in scales.items() if s is not None
+        name: _one_scale(name, scale) for name, scale in scales.items() if scale is not None
     }
     if bias is not None:
         values["bias"] = np.asarray(bias, np.float32).reshape(-1)
@@ -156,6 +198,18 @@ def _as_call(a, b, seen, b_layout, scale_a, scale_b, scale_result, bias):
     shape = (len(a), len(b), a.shape[1])
     codes = [np.ascontiguousarray(x).view(np.uint8) for x in (a, b)]
     return Call("given", shape, codes[0], codes[1], extras, np.asarray(bits_of(seen))), interface
+
+
+def _one_scale(name: str, scale: Any) -> np.float32:
+    values = np.asarray(scale)
+    if values.size != 1:
+        raise ValueError(
+            message(
+                f"classify: {name} must have one element, got shape {values.shape}.",
+                ["explain the accumulators: outputs in float32 before the scales, without scales"],
+            )
+        )
+    return np.float32(values.reshape(()))
 
 
 def _chosen(member: Member, interface: Interface, call: Call) -> tuple[np.ndarray, np.ndarray]:
