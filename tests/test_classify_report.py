@@ -1,6 +1,7 @@
 """What classify says to people: how much it looked at, in which call's words, what it assumed."""
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,7 @@ from mmaemu_jax.identify import Interface, Parts, classify, profile_member
 from mmaemu_jax.testing import operands
 
 FAST = profile_member("hopper", use_fast_accum=True)
-SCALES = {"scale_a": np.float32(0.03), "scale_b": np.float32(0.7)}
+SCALES: dict[str, Any] = {"scale_a": np.float32(0.03), "scale_b": np.float32(0.7)}
 
 
 def given(m=24, n=32, k=1024):
