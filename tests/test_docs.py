@@ -22,7 +22,12 @@ README_LINES = 150
 
 RULE = re.compile(r"\bR([1-9]\d?)\b")
 RULE_DEFINITION = re.compile(r"^\*\*R(\d+)\.\*\*", re.MULTILINE)
-PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: A block, and the text block that follows it at once: what it prints.
+PYTHON_BLOCK = re.compile(
+    r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
+#: Pages on which every block needs the first one and no other.
+SHARED_BEGINNING = {"faq.md"}
 ANY_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -32,17 +37,29 @@ def page_id(path: pathlib.Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def python_blocks(path: pathlib.Path) -> list[str]:
-    """The Python blocks of a page, each moved to its own line so that tracebacks point there."""
+def python_blocks(path: pathlib.Path) -> list[tuple[str, str | None]]:
+    """The Python blocks of a page, each moved to its own line so that tracebacks point there.
+
+    With each: the output that the page shows, or None where it shows none.
+    """
     text = path.read_text()
-    return ["\n" * text.count("\n", 0, m.start(1)) + m[1] for m in PYTHON_BLOCK.finditer(text)]
+    return [
+        ("\n" * text.count("\n", 0, m.start(1)) + m[1], m[2]) for m in PYTHON_BLOCK.finditer(text)
+    ]
 
 
 @pytest.mark.parametrize("path", [p for p in PAGES if python_blocks(p)], ids=page_id)
-def test_python_blocks_run(path):
+def test_python_blocks_run_and_print_what_is_shown(path, capsys):
     namespace = {"__name__": path.stem}
-    for block in python_blocks(path):
-        exec(compile(block, str(path), "exec"), namespace)
+    (beginning, _), *others = blocks = python_blocks(path)
+    if path.name in SHARED_BEGINNING:
+        exec(compile(beginning, str(path), "exec"), namespace)
+        blocks = others
+    for block, shown in blocks:
+        here = dict(namespace) if path.name in SHARED_BEGINNING else namespace
+        exec(compile(block, str(path), "exec"), here)
+        printed = capsys.readouterr().out
+        assert shown is None or printed == shown
 
 
 def test_rules_are_numbered_without_gaps():

@@ -84,7 +84,7 @@ class Classification:
             lines.append(f"  {e.change}: explains {e.explained:,}{broken}")
             lines += [f"    that is {call}" for call in e.calls[:1]]
         if len(best) < len(self.explanations):
-            lines.append(f"  {len(self.explanations) - len(best)} more changes explain some")
+            lines.append(f"  more changes that explain some: {len(self.explanations) - len(best)}")
         if self.differing and not self.explanations:
             lines += ["  no single change of the model explains any of them", *self._assumed()]
         return "\n".join(lines)
