@@ -22,15 +22,15 @@ README_LINES = 150
 
 RULE = re.compile(r"\bR([1-9]\d?)\b")
 RULE_DEFINITION = re.compile(r"^\*\*R(\d+)\.\*\*", re.MULTILINE)
-#: A block, and the text block that follows it at once: what it prints.
-PYTHON_BLOCK = re.compile(
-    r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
-)
-#: Pages on which every block needs the first one and no other.
-SHARED_BEGINNING = {"faq.md"}
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANY_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+#: What a Python block prints, right behind it.
+SHOWN = re.compile(r"\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+#: Pages on which every block needs the first one and no other.
+SHARED_BEGINNING = {"faq.md"}
 
 
 def page_id(path: pathlib.Path) -> str:
@@ -42,10 +42,12 @@ def python_blocks(path: pathlib.Path) -> list[tuple[str, str | None]]:
 
     With each: the output that the page shows, or None where it shows none.
     """
-    text = path.read_text()
-    return [
-        ("\n" * text.count("\n", 0, m.start(1)) + m[1], m[2]) for m in PYTHON_BLOCK.finditer(text)
-    ]
+    text, blocks = path.read_text(), []
+    for block in PYTHON_BLOCK.finditer(text):
+        shown = SHOWN.match(text, block.end())
+        code = "\n" * text.count("\n", 0, block.start(1)) + block[1]
+        blocks.append((code, shown and shown[1]))
+    return blocks
 
 
 @pytest.mark.parametrize("path", [p for p in PAGES if python_blocks(p)], ids=page_id)
