@@ -142,6 +142,19 @@ def test_table_of_profiles():
         assert (unsplit, split) == (profile.evidence, profile.split_evidence)
 
 
+def test_table_of_gpus_names_every_profile():
+    page = (ROOT / "docs" / "platforms.md").read_text()
+    rows = page.partition("| GPU | profile |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [row.split("|")[2] for row in rows]
+    named = {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)} - {"tcgen05"}
+    assert named == {name for name in mj.list_profiles() if not name.endswith("-ws0")}
+    assert len(rows) >= 10
+
+
 def test_table_of_recordings():
     rows = table_rows(ROOT / "docs" / "evidence.md", "set")
     assert {name: int(cases) for name, (cases, _) in rows.items()} == recordings.CASES
+    computed = recordings.CASES["h100_oracle"]
+    measured = sum(recordings.CASES.values()) - computed
+    said = re.sub(r"\s+", " ", README.read_text())
+    assert f"{measured:,} recorded cases bit for bit, and {computed} that mmaemu's model" in said
