@@ -1,5 +1,5 @@
 # One command per intent. `make test` and `make lint` need `pip install '.[dev]'`.
-PYTHON ?= python
+PYTHON ?= $(shell command -v python || echo python3)
 BUILD ?= build/native
 CMAKE ?= cmake
 MUTATION ?=
@@ -9,6 +9,8 @@ SANITIZE ?= OFF
 CUDA_ARCHITECTURES ?= 80
 CUDA_TARGETS = $(subst $() ,;,$(addsuffix -real,$(CUDA_ARCHITECTURES)) 80-virtual)
 SITE ?= build/site
+DOCS_ENV ?= build/docs-env
+DOCS_IMPORTS = furo, myst_parser, sphinx, mmaemu_jax
 DIST ?= dist
 PYTHONS ?= python3.11 python3.13
 PROCESSORS ?= x86_64 aarch64
@@ -24,7 +26,7 @@ CLANGXX ?= $(shell command -v clang++ || ls /usr/bin/clang++-[0-9]* 2>/dev/null 
 JAX = $(shell $(PYTHON) -c "import jax; print(jax.__version__)")
 SOURCES = $(shell git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cu')
 
-.PHONY: help lint format test native sanitize fuzz neon cuda cuda-all gpu exhaustive demo docs validation perfcheck wheels mutation
+.PHONY: help lint format test native sanitize fuzz neon cuda cuda-all gpu exhaustive demo docs site validation perfcheck wheels mutation
 help:
 	@echo "lint        ruff, pyright, clang-format"
 	@echo "format      rewrite the sources as lint wants them"
@@ -42,7 +44,8 @@ help:
 	@echo "perfcheck   instruction counts and kernel rates against tools/perf_baseline.json"
 	@echo "demo        replay recorded projections bit for bit"
 	@echo "wheels      sdist and wheels for x86-64 and AArch64 in $(DIST), checked (docs/releasing.md)"
-	@echo "docs        build the documentation site (pip install '.[docs]') into $(SITE)"
+	@echo "docs        build the documentation site: $(SITE)/index.html. Where $(PYTHON) lacks the"
+	@echo "            docs extra, an environment of its own is made first (minutes, once)"
 	@echo "mutation    mutants without a result and survivors, then docs/validation/mutation.md; options"
 	@echo "            of tools/mutation in MUTATION='--language python --minutes 30 FILE ...'"
 	@echo "validation  replay the recordings, write docs/validation.md from what was counted (minutes)"
@@ -119,8 +122,24 @@ exhaustive:
 demo:
 	$(PYTHON) -m mmaemu_jax demo
 
+# With $(PYTHON) if it has the docs extra and the package, else with an environment made for it.
 docs:
+	@if $(PYTHON) -c "import $(DOCS_IMPORTS)" 2>/dev/null; then \
+	  $(MAKE) site; \
+	else \
+	  echo "$(PYTHON) lacks the docs extra; the site is built with $(DOCS_ENV)"; \
+	  $(MAKE) $(DOCS_ENV)/ready && $(MAKE) site PYTHON=$(DOCS_ENV)/bin/python; \
+	fi
+
+$(DOCS_ENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(DOCS_ENV)
+	$(DOCS_ENV)/bin/python -m pip install -q '.[docs]'
+	touch $@
+
+site:
 	$(PYTHON) -m sphinx -q -W --keep-going -b html docs $(SITE)
+	$(PYTHON) tools/check_site.py $(SITE)
+	@echo "the site: $(SITE)/index.html"
 
 validation:
 	$(PYTHON) -m pytest -n auto tests/test_recordings.py -k "auto or as_recorded" \

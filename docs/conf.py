@@ -2,9 +2,11 @@
 
 import pathlib
 import re
+import sys
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs" / "extensions"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 project = PROJECT["name"]
@@ -16,11 +18,14 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "repository_links",
+    "rule_links",
 ]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "README.md"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
+myst_url_schemes = ["http", "https", "mailto", "repository"]
 nitpicky = False
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
@@ -29,14 +34,6 @@ napoleon_google_docstring = True
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_show_sourcelink = False
-
-# A link to a file of the repository that is no page of the site: its name stays, as text.
-OUTSIDE = re.compile(r"\[([^\]\n]+)\]\((?:\.\./)+(?!docs/)[^)\s]*\)")
-
-
-def _unlink_repository_files(app, docname, source) -> None:
-    source[0] = OUTSIDE.sub(r"\1", source[0])
-
 
 # Leading dimensions are written *L in docstrings, which is no markup; literals stay as they are.
 LITERAL_OR_LEADING = re.compile(r"(``.*?``)|\*L\b")
@@ -47,5 +44,4 @@ def _escape_leading_dimensions(app, what, name, obj, options, lines) -> None:
 
 
 def setup(app) -> None:
-    app.connect("source-read", _unlink_repository_files)
     app.connect("autodoc-process-docstring", _escape_leading_dimensions)

@@ -154,7 +154,7 @@ def dot(
         a, b: FP8 [..., K] of equal shape (nothing broadcasts); with ``fmt`` also concrete
             floating-point arrays that hold FP8 values exactly.
         c: float32 [...], where the chain starts; None is +0.
-        preset: a name or a :class:`Preset`.
+        preset: a name or a :class:`Preset`; "ada" by default, whatever the default profile is.
         fmt: the format of a and b ("e4m3", "e5m2" or a dtype), or a pair of formats.
         backend: as in :func:`scaled_mm`.
 

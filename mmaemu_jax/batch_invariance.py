@@ -114,8 +114,9 @@ class BatchInvarianceReport:
         colours = dict(
             zip(dict.fromkeys(run.split_kind for run in self.runs), COLOURS, strict=False)
         )
+        lowest = max(self.runs[0].first, 1) if self.runs else 1  # 0 has no place on the scale
         for run in self.splits:
-            span = (run.first - 0.5, run.last + 0.5)
+            span = (max(run.first - 0.5, lowest), max(run.last + 0.5, lowest))
             if run.S is None:
                 ax.axvspan(*span, color="#eeeeee", label=UNKNOWN)
             else:
@@ -126,8 +127,9 @@ class BatchInvarianceReport:
         labels = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
         ax.legend(labels.values(), labels.keys(), fontsize=8, loc="upper right")
         ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:.0f}")
         ax.set_yticks(sorted({run.S for run in self.runs if run.S is not None}))
-        ax.set(xlabel="M", ylabel="parts of K (S)", ylim=(0, None))
+        ax.set(xlabel="M", ylabel="parts of K (S)", xlim=(0.9 * lowest, None), ylim=(0, None))
         ax.set_title(self._head, fontsize=9)
         if path is not None:
             figure.savefig(path, dpi=90)

@@ -308,12 +308,17 @@ class CublasLt:
         )  # fmt: skip
 
 
+#: The measured profile of each compute capability whose arithmetic and split rule are known.
+MEASURED_PROFILES = {(8, 9): "ada", (9, 0): "hopper"}
+
+
 def scheme_of(capability: tuple[int, int], algorithm: Algorithm) -> str | None:
     """How the parts of a split are combined (R12, R13); None where nobody has measured it."""
     if algorithm.splitK <= 1:
         return "none"
-    if capability == (9, 0):
+    known = MEASURED_PROFILES.get(capability)
+    if known == "hopper":
         return "contiguous"
-    if capability == (8, 9):
+    if known == "ada":
         return "pairwise" if algorithm.custom == 1 else "serial"
     return None

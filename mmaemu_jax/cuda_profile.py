@@ -3,11 +3,8 @@
 import dataclasses
 import pathlib
 
-from mmaemu_jax.cuda_cublaslt import CublasLt
+from mmaemu_jax.cuda_cublaslt import MEASURED_PROFILES, CublasLt
 from mmaemu_jax.platforms import get_profile, write_profile
-
-#: The measured profile of each compute capability whose arithmetic is known.
-_MEASURED = {(8, 9): "ada", (9, 0): "hopper"}
 
 
 def write_recorded_profile(library: CublasLt, folder: pathlib.Path, table_id: str) -> str:
@@ -17,7 +14,7 @@ def write_recorded_profile(library: CublasLt, folder: pathlib.Path, table_id: st
     which is a guess until recorded GEMMs were replayed: the profile is experimental.
     """
     driver = library.driver
-    known = _MEASURED.get(driver.capability)
+    known = MEASURED_PROFILES.get(driver.capability)
     if known is None:
         major, minor = driver.capability
         return (

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mmaemu_jax.atomic_file import write_bytes_atomically
 from mmaemu_jax.cuda_cublaslt import Algorithm, CublasLt, GemmCall, Refusal, scheme_of
 from mmaemu_jax.epilogue import OUTPUT_DTYPES
 from mmaemu_jax.platforms.split_setting import Setting
@@ -119,7 +120,7 @@ def record_decisions(
         part = every[first : first + per_part]
         rows = [row for shape in part for row in _ask_shape(library, shape, kinds)]
         columns = np.array(rows, np.int64).reshape(-1, len(COLUMNS)).T
-        _write(path, _npz_bytes(dict(zip(COLUMNS, columns, strict=True))))
+        write_bytes_atomically(path, _npz_bytes(dict(zip(COLUMNS, columns, strict=True))))
         say(f"{min(first + per_part, len(every))} of {len(every)} shapes")
     return True
 
@@ -139,7 +140,7 @@ def _check_same_platform(library: CublasLt, folder: pathlib.Path) -> None:
     facts, path = device_facts(library), folder / "device.json"
     folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        _write(path, json.dumps(facts, indent=1).encode())
+        write_bytes_atomically(path, json.dumps(facts, indent=1).encode())
     known = json.loads(path.read_text())
     if known != facts:
         raise ValueError(
@@ -161,9 +162,11 @@ def write_table(library: CublasLt, folder: pathlib.Path) -> str:
         "npz": _npz_bytes(arrays),
     }
     for suffix, data in files.items():
-        _write(folder / f"{table_id}.{suffix}", data)
+        write_bytes_atomically(folder / f"{table_id}.{suffix}", data)
     digests = {suffix: hashlib.sha256(data).hexdigest() for suffix, data in files.items()}
-    _write(folder / "manifest.json", json.dumps({table_id: digests}, indent=1).encode())
+    write_bytes_atomically(
+        folder / "manifest.json", json.dumps({table_id: digests}, indent=1).encode()
+    )
     return table_id
 
 
@@ -264,8 +267,10 @@ def record_gemms(
         "source": "python -m mmaemu_jax record",
         "licence": "Apache-2.0",
     }
-    _write(folder / f"{name}.npz", _npz_bytes(arrays))
-    _write(folder / f"{name}.json", json.dumps(head | {"cases": cases}, indent=1).encode())
+    write_bytes_atomically(folder / f"{name}.npz", _npz_bytes(arrays))
+    write_bytes_atomically(
+        folder / f"{name}.json", json.dumps(head | {"cases": cases}, indent=1).encode()
+    )
     say(f"{len(cases)} GEMMs")
     return finished
 
@@ -314,10 +319,3 @@ def _npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
-
-
-def _write(path: pathlib.Path, data: bytes) -> None:
-    """Whole or not at all: an interrupted recording leaves no half file."""
-    scratch = path.with_suffix(path.suffix + ".part")
-    scratch.write_bytes(data)
-    scratch.replace(path)

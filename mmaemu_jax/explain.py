@@ -16,6 +16,12 @@ from mmaemu_jax.platforms import Profile, SplitArgument, SplitDecision, profile_
 from mmaemu_jax.prepare import FUNCTION, prepare_scaled_mm
 
 _ABSTRACT_TYPES = (*ARRAY_TYPES, jax.ShapeDtypeStruct)
+#: What each evidence word means for the bits, in a report for people.
+_EVIDENCE = {
+    "replayed": "recordings of this GPU, in this repository, have these bits",
+    "inherited": "the bits of another project's model, which replayed this GPU",
+    "experimental": "nobody compared these bits with the GPU's; the call warns",
+}
 #: What a call raises before it computes (R20).
 _REFUSALS = (MmaemuError, TypeError, ValueError)
 
@@ -191,8 +197,26 @@ def _call_rows(plan: CallPlan) -> list[tuple[str, str]]:
         rows.append(("profile", f"{profile.name}: {profile.gpu}, {profile.library}"))
         rows.append(("", f"called by {profile.caller}"))
         rows.append(("preset", profile.arithmetic.name))
-        rows.append(("evidence", f"{plan.evidence} ({plan.maturity})"))
+        rows.append(("evidence", _evidence_text(plan)))
     return rows
+
+
+def _evidence_text(plan: CallPlan) -> str:
+    assert plan.evidence is not None, "a plan with a profile has evidence"
+    text = f"{plan.evidence}: {_EVIDENCE[plan.evidence]}"
+    if plan.maturity == "experimental" and plan.evidence != "experimental":
+        text += "; but with an experimental preset, so the call warns"
+    return text
+
+
+def _split_text(decision: SplitDecision) -> str:
+    """The split, where it is from, and whether something about it is without evidence."""
+    how = f"S = {decision.S} ({decision.scheme})"
+    if not decision.verified:
+        return f"{how}, source {decision.source}, NOT verified"
+    if decision.source == "explicit":
+        return f"{how}, as passed: whether the GPU would split like this was not looked up"
+    return f"{how}, source {decision.source}, verified"
 
 
 def _plan_rows(plan: CallPlan) -> list[tuple[str, str]]:
@@ -201,12 +225,11 @@ def _plan_rows(plan: CallPlan) -> list[tuple[str, str]]:
     if plan.decision is None or plan.accumulation is None or plan.backend is None:
         return []
     decision, how = plan.decision, plan.accumulation
-    verified = "verified" if decision.verified else "NOT verified"
     chunks = f"a new chain every {how.chunk_k} elements" if how.chunk_k else "one chain"
     tiles = "interleaved" if how.interleaved else "contiguous"
     cut = f" in each of {how.splits} splits of {tiles} {how.tile_k}-tiles" if how.splits > 1 else ""
     rows = [
-        ("split", f"S = {decision.S} ({decision.scheme}), source {decision.source}, {verified}"),
+        ("split", _split_text(decision)),
         ("", decision.note),
         ("accumulation", chunks + cut),
         ("backend", plan.backend.name),

@@ -30,7 +30,10 @@ def new_figure(function: str, width: float, height: float, **subplots) -> tuple[
         raise ModuleNotFoundError(
             message(
                 f"{function}: drawing needs matplotlib, which is not installed.",
-                ["pip install matplotlib", "use the numbers: they need no plot"],
+                [
+                    "pip install matplotlib, or this package's extra 'plots'",
+                    "use the numbers: they need no plot",
+                ],
             ),
             name="matplotlib",
         )

@@ -108,7 +108,7 @@ def trace_dot(
     Args:
         a, b: FP8 [K]; with ``fmt`` also floating-point arrays that hold FP8 values exactly.
         c: float32 scalar where the chain starts; None is +0.
-        preset: a name or a :class:`Preset`.
+        preset: a name or a :class:`Preset`; "ada" by default, whatever the default profile is.
         fmt: as in :func:`mmaemu_jax.dot`.
 
     Raises:

@@ -81,6 +81,18 @@ def test_the_plot_shows_every_run(tmp_path):
     assert (tmp_path / "sweep.svg").read_text().startswith("<?xml")
 
 
+@pytest.mark.parametrize("first", [0, 1, 48])
+def test_the_plot_starts_at_the_first_M_that_can_be_drawn(first):
+    report = mj.batch_invariance(2048, 8192, M=range(first, 100), **GEMM)
+    (ax,) = report.plot().axes
+    lowest = max(first, 1)
+    drawn = [x for lines in ax.collections for path in lines.get_paths() for x, _ in path.vertices]
+    assert min(drawn) == lowest
+    assert max(drawn) == 99.5
+    assert lowest / 2 < ax.get_xlim()[0] < lowest
+    assert ax.xaxis.get_major_formatter()(32.0) == "32"
+
+
 def test_rows_of_one_run_have_equal_bits():
     rng = np.random.default_rng(0)
     a, b = (rng.integers(0, 120, (n, 8192), np.uint8) for n in (48, 16))

@@ -159,6 +159,20 @@ def test_explain_draws_a_sweep(capsys, tmp_path):
     assert "--plot draws a sweep" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_explain_without_matplotlib_prints_the_sweep(capsys, monkeypatch, tmp_path, options):
+    monkeypatch.setattr("mmaemu_jax.plotting.have_matplotlib", lambda: False)
+    path = tmp_path / "sweep.png"
+    sweep = ["explain", "2048", "8192", "--fast", "--sweep-m", "1:64", *options]
+    assert cli.main(sweep) == 0
+    table = capsys.readouterr().out
+    assert cli.main([*sweep, "--plot", str(path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == table
+    assert "pip install matplotlib, or this package's extra 'plots'" in printed.err
+    assert not path.exists()
+
+
 # selftest
 
 

@@ -212,6 +212,17 @@ def test_plots_show_the_lines(lines, monkeypatch):
             np.testing.assert_equal(float(picture[row, column]), 100 * share or math.nan)
 
 
+def test_products_in_which_nothing_differs_are_marked(lines, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plots, "_png", lambda figure: drawn.append(figure) or b"")
+    shares = [[0.0] * len(toy.SITES), [0.5] * len(toy.SITES)]
+    monkeypatch.setattr(plots, "gemm_shares", lambda *_: shares)
+    plots.all_plots(Metrics(lines, REFERENCE, [CONTROL]))
+    for ax in drawn[3].axes[:-1]:  # the last is the colour bar's
+        marks = [(t.get_text(), t.get_position()) for t in ax.texts]
+        assert marks == [("0", (column, 0)) for column in range(len(toy.SITES))]
+
+
 def test_without_matplotlib_there_are_tables(lines, directory, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "have_matplotlib", lambda: False)
     config = json.loads((directory / "config.json").read_text())

@@ -22,6 +22,8 @@ README_LINES = 150
 
 RULE = re.compile(r"\bR([1-9]\d?)\b")
 RULE_DEFINITION = re.compile(r"^\*\*R(\d+)\.\*\*", re.MULTILINE)
+RULE_ANCHOR = re.compile(r'^<a id="r(\d+)"></a>\n\*\*R(\d+)\.\*\*', re.MULTILINE)
+ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANY_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -68,6 +70,8 @@ def test_rules_are_numbered_without_gaps():
     numbers = [int(n) for n in RULE_DEFINITION.findall(NUMERICS.read_text())]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) == 26
+    anchors_and_rules = [(int(a), int(r)) for a, r in RULE_ANCHOR.findall(NUMERICS.read_text())]
+    assert anchors_and_rules == [(n, n) for n in numbers]
 
 
 def test_every_cited_rule_exists():
@@ -81,9 +85,11 @@ def test_every_cited_rule_exists():
 
 
 def anchors(path: pathlib.Path) -> set[str]:
-    """The anchors that GitHub gives the headings of a page."""
-    headings = HEADING.findall(ANY_BLOCK.sub("", path.read_text()))
-    return {re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings}
+    """The anchors that GitHub gives the headings of a page, and those that it sets itself."""
+    text = ANY_BLOCK.sub("", path.read_text())
+    headings = HEADING.findall(text)
+    slugs = {re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings}
+    return slugs | set(ANCHOR.findall(text))
 
 
 @pytest.mark.parametrize("path", LINKED_PAGES, ids=page_id)
@@ -155,6 +161,19 @@ def test_table_of_profiles():
         assert (unsplit, split) == (profile.evidence, profile.split_evidence)
 
 
+def test_table_of_gpus_names_every_profile():
+    page = (ROOT / "docs" / "platforms.md").read_text()
+    rows = page.partition("| GPU | profile |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [row.split("|")[2] for row in rows]
+    named = {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)} - {"tcgen05"}
+    assert named == {name for name in mj.list_profiles() if not name.endswith("-ws0")}
+    assert len(rows) >= 10
+
+
 def test_table_of_recordings():
     rows = table_rows(ROOT / "docs" / "evidence.md", "set")
     assert {name: int(cases) for name, (cases, _) in rows.items()} == recordings.CASES
+    computed = recordings.CASES["h100_oracle"]
+    measured = sum(recordings.CASES.values()) - computed
+    said = re.sub(r"\s+", " ", README.read_text())
+    assert f"{measured:,} recorded cases bit for bit, and {computed} that mmaemu's model" in said

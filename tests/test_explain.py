@@ -1,5 +1,6 @@
 """explain says what the call does: the same error, the same warnings, the same plan."""
 
+import dataclasses
 import functools
 import json
 import random
@@ -226,6 +227,38 @@ def test_a_plan_that_computes():
     assert as_dict["split"]["source"] == "table"
     assert as_dict["error"] is None
     assert as_dict["warnings"][0]["category"] == "UnverifiedSplitWarning"
+
+
+@pytest.mark.parametrize(
+    ("profile", "splitk", "evidence", "split"),
+    [
+        ("hopper", 1, "inherited: the bits of another project's model",
+         "S = 1 (none), as passed: whether the GPU would split like this was not looked up"),
+        ("hopper", "auto", "inherited: ", "S = 2 (contiguous), source table, verified"),
+        ("hopper", (48, "contiguous"), "inherited: ",
+         "S = 48 (contiguous), source explicit, NOT verified"),
+        ("hopper-ws0", "auto", "inherited: ", "S = 1 (none), source workspace0, verified"),
+        ("ada", 1, "replayed: recordings of this GPU", "S = 1 (none), as passed"),
+        ("hopper-experimental", 1,
+         "experimental: nobody compared these bits with the GPU's; the call warns",
+         "S = 1 (none), as passed"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_evidence_and_split(profile, splitk, evidence, split):
+    options = {"out_dtype": BF16, "profile": profile, "splitk": splitk, "use_fast_accum": True}
+    lines = str(mj.explain(zeros(16, 8192), zeros(8192, 2048), 1.0, 1.0, **options)).splitlines()
+    (said_of_evidence,) = (line for line in lines if line.startswith("evidence"))
+    (said_of_split,) = (line for line in lines if line.startswith("split"))
+    assert said_of_evidence.split(maxsplit=1)[1].startswith(evidence)
+    assert said_of_split.split(maxsplit=1)[1].startswith(split)
+
+
+def test_an_experimental_preset_is_said_too():
+    preset = mj.Preset("mine", 32, 13, 13, -132, slow_chunk=128)
+    profile = dataclasses.replace(mj.get_profile("hopper"), preset=preset)
+    plan = mj.explain(zeros(16, 32), zeros(32, 16), 1.0, 1.0, profile=profile, splitk=1)
+    assert "inherited: " in str(plan)
+    assert "; but with an experimental preset, so the call warns" in str(plan)
 
 
 def test_a_plan_that_raises_keeps_what_is_known():

@@ -21,7 +21,6 @@ inline uint64_t read_fp_control() { return _mm_getcsr(); }
 inline void write_fp_control(uint64_t value) { _mm_setcsr(static_cast<uint32_t>(value)); }
 inline constexpr uint64_t kIeeeControl = 0x1F80;        // masks set, no FTZ, no DAZ, nearest even
 inline constexpr uint64_t kTowardZeroControl = 0x7F80;  // as above, rounding toward zero
-inline constexpr uint64_t kFlushMask = 0x8040;          // FTZ and DAZ
 
 #elif defined(__aarch64__)
 
@@ -37,7 +36,6 @@ inline void write_fp_control(uint64_t value) {
 // Nearest even; nothing flushed (FZ, FZ16, FIZ), no alternate handling (AH), no traps.
 inline constexpr uint64_t kIeeeControl = 0;
 inline constexpr uint64_t kTowardZeroControl = uint64_t{3} << 22;
-inline constexpr uint64_t kFlushMask = uint64_t{1} << 24;  // FZ: inputs and outputs
 
 #else
 
@@ -45,7 +43,6 @@ inline uint64_t read_fp_control() { return static_cast<uint64_t>(std::fegetround
 inline void write_fp_control(uint64_t value) { std::fesetround(static_cast<int>(value)); }
 inline constexpr uint64_t kIeeeControl = FE_TONEAREST;
 inline constexpr uint64_t kTowardZeroControl = FE_TOWARDZERO;
-inline constexpr uint64_t kFlushMask = 0;
 
 #endif
 

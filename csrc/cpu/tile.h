@@ -27,7 +27,9 @@ struct TileProblem {
   int64_t b_stride_k;
   const uint32_t* c;  // initial accumulators (dot), or null for +0
   int64_t c_stride_m;
-  uint32_t* acc;  // out: fp32 bits, non-finite inputs taken as +0 (R14)
+  // Out: fp32 bits, non-finite inputs taken as +0 (R14). Each row has room for whole column_steps
+  // of the target, which may write all of it.
+  uint32_t* acc;
   int64_t acc_stride_m;
 };
 

@@ -153,14 +153,13 @@ class TileKernel {
   // Rows are packed when the first panel needs them: the stores then overlap with its chains. The
   // rounding mode is the chains' and does not matter, as every packed value is exact.
   void pack_a(const SplitRange& range, const Segment& segment, int64_t first_row, int rows) {
-    alignas(64) uint8_t codes[kSegment];
+    alignas(64) uint8_t codes[kSegment] = {};  // past K, and of a short segment: zeros in every row
     const int64_t whole_panels = ceil_div(segment.padded(), kPanel) * kPanel;
     const auto pack = t_.fmt_a.has_infinity ? pack_row<true> : pack_row<false>;
     const int64_t last = range.k_of(segment.begin) + kSegment - 1;
     for (int64_t row = first_row; row < first_row + rows; ++row) {
       const uint8_t* source = t_.a + row * t_.a_stride_m;
       if (row + kPrefetchRows < t_.m) fetch(source + kPrefetchRows * t_.a_stride_m + last);
-      if (segment.count < kSegment) std::memset(codes, 0, sizeof(codes));
       for_each_stretch(range, segment, [&](int64_t offset, int64_t k, int64_t length) {
         if (length == kSegment) {
           std::memcpy(codes, source + k, kSegment);
@@ -292,8 +291,7 @@ class TileKernel {
         for (int j = 0; j < Lanes::kFloats; ++j) {
           for (int q = 0; q < 4; ++q) columns[4 * j + q] = state[q * Lanes::kFloats + j];
         }
-        const int64_t count = std::min<int64_t>(kPanel, t_.n - panel * kPanel);
-        std::memcpy(acc + panel * kPanel, columns, static_cast<size_t>(count) * 4);
+        std::memcpy(acc + panel * kPanel, columns, sizeof(columns));
       }
     }
   }

@@ -21,11 +21,16 @@
 namespace mmaemu::testing {
 namespace {
 
+#if defined(__x86_64__)  // whose control word holds the exception flags too
+static_assert(((cpu::kIeeeControl | cpu::kTowardZeroControl) & _MM_EXCEPT_MASK) == 0);
+#endif
+
 void check_guard() {
   for (const uint64_t mode : caller_modes()) {
     const cpu::ScopedFpControl caller(mode);
     bool ieee = false;
     bool ieee_nested = false;
+    bool toward_zero_here = false;
     {
       const cpu::ScopedIeeeEnv outer;
       {
@@ -33,11 +38,12 @@ void check_guard() {
       }
       ieee_nested = is_ieee_here();
       const cpu::ScopedFpControl toward_zero(cpu::kTowardZeroControl);
+      toward_zero_here = is_toward_zero_here();
       const cpu::ScopedIeeeEnv inner;
       ieee = is_ieee_here();
     }
     const uint64_t after = cpu::read_fp_control();
-    MMAEMU_CHECK(ieee && ieee_nested, mode);
+    MMAEMU_CHECK(ieee && ieee_nested && toward_zero_here, mode);
     MMAEMU_CHECK(after == mode, mode, after);
     try {
       const cpu::ScopedIeeeEnv guard;
@@ -47,7 +53,7 @@ void check_guard() {
     }
   }
   const cpu::ScopedFpControl flushing(kXlaFpControl);
-  MMAEMU_CHECK(cpu::kFlushMask == 0 || !is_ieee_here());  // is_ieee_here can tell
+  MMAEMU_CHECK(kFlushMask == 0 || !is_ieee_here());  // is_ieee_here can tell
 }
 
 // GEMMs whose scales, partial products and results are subnormal.

@@ -3,8 +3,13 @@
 import argparse
 import json
 import pathlib
+import sys
+from typing import TYPE_CHECKING
 
 from mmaemu_jax.commands import parsing
+
+if TYPE_CHECKING:
+    from mmaemu_jax.batch_invariance import BatchInvarianceReport
 
 _FORMATS = ("e4m3", "e5m2")
 
@@ -14,7 +19,8 @@ who computes it, which warnings it gives, or what it raises. Nothing is computed
 
 With --sweep-m it reports which M change the split of K, and with it the bits of a row.
 
-Exit code 0: the call would return, or the sweep was made; 1: the call would raise; 2: usage."""
+Exit code 0: the call would return, or the sweep was made; 1: the call would raise; 2: usage, or
+--plot without matplotlib, which comes with pip install 'mmaemu-jax[plots]'."""
 
 _EXAMPLES = """\
 examples:
@@ -57,7 +63,7 @@ def add(commands) -> None:
     parser.add_argument("--backend", choices=names, default="auto", metavar="NAME")
     parser.add_argument("--sweep-m", type=_sweep, metavar="FIRST:LAST[:STEP]", help="both included")
     parser.add_argument(
-        "--plot", type=pathlib.Path, metavar="FILE", help="draw the sweep (needs matplotlib)"
+        "--plot", type=pathlib.Path, metavar="FILE", help="draw the sweep (matplotlib)"
     )
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.set_defaults(run=run, usage_error=parser.error)
@@ -113,15 +119,22 @@ def _run_sweep(args: argparse.Namespace) -> int:
         profile=args.profile,
         splitk=args.splitk,
     )
-    if args.plot is not None:
-        report.plot(args.plot)
     if args.json:
         print(json.dumps(report.to_dict(), indent=1))
-        return 0
-    print(report)
-    for m in own:
-        run_of_m = report.run_of(m)
-        print(f"M = {m}: {run_of_m.split if run_of_m else 'not in the sweep'}")
+    else:
+        print(report)
+        for m in own:
+            run_of_m = report.run_of(m)
+            print(f"M = {m}: {run_of_m.split if run_of_m else 'not in the sweep'}")
+    return 0 if args.plot is None else _plot(report, args.plot)
+
+
+def _plot(report: "BatchInvarianceReport", path: pathlib.Path) -> int:
+    try:
+        report.plot(path)
+    except ModuleNotFoundError as error:
+        print(f"mmaemu_jax: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

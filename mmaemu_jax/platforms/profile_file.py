@@ -8,6 +8,7 @@ from typing import Any
 
 from mmaemu_jax.accumulate import SplitRule
 from mmaemu_jax.arguments import type_name
+from mmaemu_jax.atomic_file import write_bytes_atomically
 from mmaemu_jax.errors import MmaemuError, message
 from mmaemu_jax.instruction import Preset, get_preset, list_presets
 from mmaemu_jax.platforms.profile import Profile
@@ -64,7 +65,7 @@ def write_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
         fields["preset"] = profile.arithmetic.name
     if profile.table_id is not None and profile.table_id not in list_tables():
         fields["table_id"] = os.path.relpath(profile.table_id, path.parent)
-    path.write_text(json.dumps(fields, indent=1) + "\n")
+    write_bytes_atomically(path, (json.dumps(fields, indent=1) + "\n").encode())
 
 
 def _path(function: str, path: str | os.PathLike[str]) -> pathlib.Path:

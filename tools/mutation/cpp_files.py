@@ -24,7 +24,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "csrc/cpu/epilogue-inl.h": ("epilogue",),
     "csrc/cpu/chain_kernel-inl.h": ("kernels",),
     "csrc/cpu/pack-inl.h": ("kernels",),
-    "csrc/cpu/tile_kernel-inl.h": ("orders", "kernels"),
+    "csrc/cpu/tile_kernel-inl.h": ("orders", "bounds", "kernels"),
     "csrc/cpu/generic_ops-inl.h": ("kernels",),
     "csrc/cpu/tally-inl.h": ("kernels",),
     "csrc/cpu/packed_codes.h": ("kernels",),

@@ -1,7 +1,6 @@
 """State of an interrupted run on disk: written whole or not at all, read back bit for bit."""
 
 import json
-import os
 import pathlib
 from typing import Any
 
@@ -9,24 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mmaemu_jax.atomic_file import write_atomically, write_bytes_atomically
 from mmaemu_jax.errors import message
-
-
-def write_atomically(path: pathlib.Path, write) -> None:
-    """Calls ``write(stream)`` on a file beside ``path``, which then takes its place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as stream:
-        write(stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(partial, path)
 
 
 def write_lines(path: pathlib.Path, lines: list[dict[str, Any]]) -> None:
     """Writes JSON lines; NaN and infinities are not JSON and raise ValueError."""
     text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
-    write_atomically(path, lambda stream: stream.write(text.encode()))
+    write_bytes_atomically(path, text.encode())
 
 
 def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -11,8 +11,9 @@ from typing import Any, TextIO
 
 import jax
 
+from mmaemu_jax.atomic_file import write_bytes_atomically
 from mmaemu_jax.errors import message
-from mmaemu_jax.training.comparison.checkpoint import read_lines, write_atomically, write_lines
+from mmaemu_jax.training.comparison.checkpoint import read_lines, write_lines
 from mmaemu_jax.training.comparison.conclusion import conclusions
 from mmaemu_jax.training.comparison.figures import Figures, Metrics, all_figures
 from mmaemu_jax.training.comparison.markup import Shown, plain_text
@@ -198,7 +199,7 @@ def _probe_lines(job: Job, runs: Runs, folder: pathlib.Path | None, bar: Progres
 
 def _write_config(folder: pathlib.Path, config: dict[str, Any]) -> None:
     text = json.dumps(config, indent=1) + "\n"
-    write_atomically(folder / "config.json", lambda stream: stream.write(text.encode()))
+    write_bytes_atomically(folder / "config.json", text.encode())
 
 
 def _claim(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None:

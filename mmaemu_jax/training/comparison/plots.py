@@ -145,15 +145,24 @@ def _gemms(metrics: Metrics) -> bytes:
     picture = None
     for ax, gemm in zip(axes[0], gemms, strict=True):
         ax.grid(visible=False)
-        # On a logarithmic scale zero has no place and stays white.
-        percent = [[100 * x or math.nan for x in row] for row in gemm_shares(metrics, gemm)]
+        shares = gemm_shares(metrics, gemm)
+        percent = [[100 * x or math.nan for x in row] for row in shares]
         limits = {"vmin": 0.01, "vmax": 100}
         picture = ax.imshow(percent, norm="log", cmap="viridis", aspect="auto", **limits)
+        _mark_zeros(ax, shares)
         ax.set_title(gemm, fontsize=10)
         ax.set_xticks(range(len(sites)), sites, rotation=90, fontsize=8)
         ax.set_yticks(range(len(names)), names, fontsize=9)
     figure.colorbar(picture, ax=list(axes[0]), label="outputs that differ (%)", pad=0.01)
     return _png(figure)
+
+
+def _mark_zeros(ax: Any, shares: list[list[float]]) -> None:
+    """Cells in which nothing differs: a logarithmic scale has no colour for them."""
+    ax.set_facecolor("#eeeeee")
+    zeros = ((i, j) for i, row in enumerate(shares) for j, x in enumerate(row) if x == 0)
+    for i, j in zeros:
+        ax.text(j, i, "0", ha="center", va="center", fontsize=8, color="#555555")
 
 
 def _png(figure: Any) -> bytes:

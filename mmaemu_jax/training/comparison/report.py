@@ -3,8 +3,8 @@
 import pathlib
 from typing import Any
 
+from mmaemu_jax.atomic_file import write_bytes_atomically
 from mmaemu_jax.plotting import have_matplotlib
-from mmaemu_jax.training.comparison.checkpoint import write_atomically
 from mmaemu_jax.training.comparison.figures import Metrics, all_figures
 from mmaemu_jax.training.comparison.markup import Shown
 from mmaemu_jax.training.comparison.page import render
@@ -19,11 +19,7 @@ def write_report(
     shown = Shown(all_figures(metrics))
     plots = all_plots(metrics) if have_matplotlib() else {}
     for name, png in plots.items():
-        _write(directory / f"{name}.png", png)
+        write_bytes_atomically(directory / f"{name}.png", png)
     page = directory / "index.html"
-    _write(page, render(metrics, shown, config, plots).encode())
+    write_bytes_atomically(page, render(metrics, shown, config, plots).encode())
     return page
-
-
-def _write(path: pathlib.Path, content: bytes) -> None:
-    write_atomically(path, lambda stream: stream.write(content))
