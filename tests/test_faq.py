@@ -1,12 +1,15 @@
 """Figures of docs/faq.md that no block of the page computes."""
 
+import dataclasses
 import re
+import warnings
 from collections.abc import Iterable
 
 import numpy as np
 import recordings
 from test_docs import ROOT
 
+import mmaemu_jax as mj
 from mmaemu_jax.formats import format_of
 
 ROW = re.compile(r"^\|[^|]*\(`(\w+)`\) \| (.*) \|$", re.MULTILINE)
@@ -55,3 +58,19 @@ def test_subnormals_in_the_recordings():
     }
     h200 = instructions("toolbox_vectors", "H200")
     assert h200 == [*shown["toolbox_vectors"], 0, 0]
+
+
+def test_an_early_accumulator_does_not_fit_the_b200_vectors():
+    late = mj.get_preset("b200_mma_sync")
+    early = dataclasses.replace(late, name="early", late_c=False)
+    cases = [c for c in recordings.instruction_cases("toolbox_vectors") if c.id.startswith("B200")]
+    met = {late: [], early: []}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mj.errors.ExperimentalPresetWarning)
+        for case in cases:
+            for preset, found in met.items():
+                d = mj.dot(case.a, case.b, case.c, preset=preset)
+                found.append(np.mean(mj.testing.bits_of(d) == case.d.view(np.uint32)))
+    assert met[late] == [1, 1]
+    assert [f"{share:.0%}" for share in met[early]] == ["65%", "65%"]
+    assert "only 65 %" in (ROOT / "docs" / "faq.md").read_text()
