@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from mmaemu_jax.instruction import Preset as Preset
     from mmaemu_jax.instruction import get_preset as get_preset
     from mmaemu_jax.instruction import list_presets as list_presets
+    from mmaemu_jax.outputs import CheckedGemm as CheckedGemm
+    from mmaemu_jax.outputs import OutputsReport as OutputsReport
+    from mmaemu_jax.outputs import RecordedGemm as RecordedGemm
+    from mmaemu_jax.outputs import check_outputs as check_outputs
+    from mmaemu_jax.outputs import read_gemm as read_gemm
+    from mmaemu_jax.outputs import write_gemm as write_gemm
     from mmaemu_jax.platforms import Profile as Profile
     from mmaemu_jax.platforms import SplitDecision as SplitDecision
     from mmaemu_jax.platforms import get_profile as get_profile
@@ -75,6 +81,10 @@ make_lazy(
         "gemm_cost": ("GemmCost", "gemm_cost"),
         "identify": ("Identification", "identify"),
         "instruction": ("Preset", "get_preset", "list_presets"),
+        "outputs": (
+            *("CheckedGemm", "OutputsReport", "RecordedGemm"),
+            *("check_outputs", "read_gemm", "write_gemm"),
+        ),
         "platforms": (
             *("Profile", "SplitDecision", "get_profile", "list_profiles", "read_profile"),
             *("resolve_splitk", "write_profile"),

@@ -5,7 +5,17 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mmaemu_jax.commands import bench, compare, demo, explain, identify, info, record, selftest
+from mmaemu_jax.commands import (
+    bench,
+    check,
+    compare,
+    demo,
+    explain,
+    identify,
+    info,
+    record,
+    selftest,
+)
 from mmaemu_jax.errors import MmaemuError
 
 
@@ -15,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
         description="The exact bits of NVIDIA tensor-core FP8 GEMMs inside JAX programs.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (info, explain, selftest, demo, bench, compare, identify, record):
+    for command in (info, explain, selftest, demo, bench, compare, identify, check, record):
         command.add(commands)
     return parser
 

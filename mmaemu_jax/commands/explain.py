@@ -54,7 +54,7 @@ def add(commands) -> None:
     parser.add_argument("--profile", type=parsing.profile, help="whose bits", metavar="NAME")
     parser.add_argument(
         "--splitk",
-        type=_split,
+        type=parsing.split,
         default="auto",
         help="auto (default), table, auto_or_unsplit, live, 1, or S,scheme such as 4,serial",
     )
@@ -154,19 +154,6 @@ def _output(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"unknown output dtype {text!r}; known: f32, bf16, f16, e4m3, e5m2"
         ) from None
-
-
-def _split(text: str) -> str | int | tuple[int, str]:
-    from mmaemu_jax.platforms.split_request import MODES
-
-    if text in MODES:
-        return text
-    count, comma, scheme = text.partition(",")
-    try:
-        return (int(count), scheme) if comma else int(count)
-    except ValueError:
-        names = ", ".join(MODES)
-        raise argparse.ArgumentTypeError(f"not {names}, 1 or S,scheme: {text!r}") from None
 
 
 def _sweep(text: str) -> range:

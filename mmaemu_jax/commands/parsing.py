@@ -22,3 +22,17 @@ def profile(text: str) -> str:
     except (MmaemuError, OSError, TypeError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def split(text: str) -> str | int | tuple[int, str]:
+    """A ``splitk`` argument: a mode, 1, or ``S,scheme``."""
+    from mmaemu_jax.platforms.split_request import MODES
+
+    if text in MODES:
+        return text
+    count, comma, scheme = text.partition(",")
+    try:
+        return (int(count), scheme) if comma else int(count)
+    except ValueError:
+        names = ", ".join(MODES)
+        raise argparse.ArgumentTypeError(f"not {names}, 1 or S,scheme: {text!r}") from None
