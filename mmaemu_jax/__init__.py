@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from mmaemu_jax.transforms import LeftProduct as LeftProduct
     from mmaemu_jax.transforms import emulate as emulate
     from mmaemu_jax.transforms import explain_jaxpr as explain_jaxpr
+    from mmaemu_jax.transforms import record_gemms as record_gemms
 
 # The same for Python: importing the package costs next to nothing, and registers the kernels.
 make_lazy(
@@ -94,7 +95,7 @@ make_lazy(
         "trace": ("DotTrace", "trace_dot"),
         "transforms": (
             *("Emulated", "EmulatedGemm", "EmulationReport", "LeftProduct", "emulate"),
-            *("GemmSite", "JaxprReport", "explain_jaxpr"),
+            *("GemmSite", "JaxprReport", "explain_jaxpr", "record_gemms"),
         ),
     },
 )

@@ -30,6 +30,9 @@ from mmaemu_jax.testing.bits import bits_of
 _BLOCK = (4, 64)
 _MOST_SPLITS = 32
 UNSPLIT = SplitK(1)
+#: One product after the other: what XLA's own dot does on CPUs (docs/identify.md).
+IEEE_FLOAT32 = InstructionModel(nfma=1, frac=23, frac_out=23, min_exp=-132, late_c=True)
+_CPU = "float32 additions in order, as XLA's own dot on CPUs"
 _LISTED = 4
 
 
@@ -110,6 +113,7 @@ def _changes(gemm: RecordedGemm, plan: GemmPlan) -> Iterator[Change]:
         yield from _computed(
             gemm, preset, other, split, rule, 2, f"{_mode(other)} and {_argument(split)}"
         )
+    yield Change(_CPU, 3, gemm, IEEE_FLOAT32, AccumulationPlan(chunk_k=512))
     for name in list_presets():
         another = get_preset(name)
         if another.model != preset.model:
@@ -135,7 +139,7 @@ def _another_gpu(gemm: RecordedGemm, preset: Preset) -> Iterator[Change]:
         words = [f"the arithmetic of preset {preset.name!r}"]
         words += [] if fast == own else [_mode(fast)]
         words += [] if split == UNSPLIT else [_argument(split)]
-        yield from _computed(gemm, preset, fast, split, rule, 2 + len(words), " and ".join(words))
+        yield from _computed(gemm, preset, fast, split, rule, 3 + len(words), " and ".join(words))
 
 
 def _computed(

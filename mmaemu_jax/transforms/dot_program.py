@@ -54,13 +54,13 @@ class DotProgram:
 
     def __call__(self, a: jax.Array, b: jax.Array, *scalars: jax.Array) -> jax.Array:
         (contract_a, contract_b), (batch_a, batch_b) = self.dimension_numbers
-        free_a, free_b = _free(a, contract_a, batch_a), _free(b, contract_b, batch_b)
         batch = [a.shape[i] for i in batch_a]
-        rows, columns = [a.shape[i] for i in free_a], [b.shape[i] for i in free_b]
+        rows = [a.shape[i] for i in _free(a, contract_a, batch_a)]
+        columns = [b.shape[i] for i in _free(b, contract_b, batch_b)]
         result = contract(
             self._gemm,
-            _matrices(a, batch_a, free_a, contract_a),
-            _right_matrices(b, batch_b, free_b, contract_b),
+            left_matrices(a, batch_a, contract_a),
+            right_matrices(b, batch_b, contract_b),
             *self._scales(scalars, len(batch)),
             contraction=self.contraction,
             function="emulate",
@@ -83,7 +83,7 @@ class DotProgram:
         """The GEMM's scales; a folded scaling of the result is the first (R16)."""
         given = iter(scalars)
         of_a, of_b, folded, of_result = (
-            None if divided is None else _as_scale(next(given), divided) for divided in self.scales
+            None if divided is None else as_scale(next(given), divided) for divided in self.scales
         )
         one = jnp.ones((1,) * leading, jnp.float32)
         scales = [folded if of_a is None else of_a, of_b]
@@ -91,7 +91,7 @@ class DotProgram:
         return [one if s is None else s.reshape((1,) * leading) for s in scales]
 
 
-def _as_scale(scalar: jax.Array, divided: bool) -> jax.Array:
+def as_scale(scalar: jax.Array, divided: bool) -> jax.Array:
     """A scalar as a float32 scale; a divisor's reciprocal is rounded to its own dtype, as by XLA.
 
     By bits, since XLA:CPU may skip a rounding to bfloat16 that is followed by a conversion back.
@@ -121,11 +121,15 @@ def _matrices(x: jax.Array, batch: Sequence[int], rows: Sequence[int], columns: 
     return x.reshape(*sizes, math.prod(x.shape[len(batch) : middle]), math.prod(x.shape[middle:]))
 
 
-def _right_matrices(
-    x: jax.Array, batch: Sequence[int], columns: Sequence[int], contract: Sequence[int]
-) -> jax.Array:
+def left_matrices(x: jax.Array, batch: Sequence[int], contract: Sequence[int]) -> jax.Array:
+    """The first operand of a dot as (*batch, M, K)."""
+    return _matrices(x, batch, _free(x, contract, batch), contract)
+
+
+def right_matrices(x: jax.Array, batch: Sequence[int], contract: Sequence[int]) -> jax.Array:
     """The second operand as (*batch, N, K); from (*batch, K, N) by a transpose of matrices, which
     the GEMM's lowering takes into its layout."""
+    columns = _free(x, contract, batch)
     if [*batch, *contract, *columns] == list(range(x.ndim)):
         return jnp.swapaxes(_matrices(x, batch, contract, columns), -1, -2)
     return _matrices(x, batch, columns, contract)

@@ -108,7 +108,7 @@ class Emulated:
         self._rewriter = Rewriter(options, self._run)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        fn, arrays = _of_arrays(self._fn, args, kwargs)
+        fn, arrays = split_arrays(self._fn, args, kwargs)
         return self._run(fn, arrays)
 
     def report(self, *args: Any, **kwargs: Any) -> EmulationReport:
@@ -117,7 +117,7 @@ class Emulated:
         Args:
             args, kwargs: those of a call; a ``jax.ShapeDtypeStruct`` stands for an array.
         """
-        fn, arrays = _of_arrays(self._fn, args, kwargs)
+        fn, arrays = split_arrays(self._fn, args, kwargs)
         # A rewriter of its own: what this one remembers of a jit has the places of another call.
         rewritten = Rewriter(self._options, self._run).rewrite(jax.make_jaxpr(fn)(*arrays))
         return rewritten.report(self._name, self._options)
@@ -164,7 +164,7 @@ class Emulated:
         issue(dict.fromkeys(notices))
 
 
-def _of_arrays(fn: Callable, args: tuple, kwargs: dict) -> tuple[Callable, list]:
+def split_arrays(fn: Callable, args: tuple, kwargs: dict) -> tuple[Callable, list]:
     """``fn`` as a function of the arrays among its arguments, and these."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]

@@ -97,6 +97,11 @@ class Rewriter:
     has compiled already.
     """
 
+    @property
+    def level(self) -> "type[FlatLevel]":
+        """What rewrites one flat jaxpr."""
+        return FlatLevel
+
     def __init__(self, options: EmulationOptions, emulate_flat: Callable):
         self.options = options
         self._emulate_flat = emulate_flat
@@ -106,7 +111,7 @@ class Rewriter:
         """``jaxpr``, closed or not, with its FP8 dots emulated."""
         inlined = flattened(open_jaxpr(jaxpr))
         found: list[Found] = []
-        level = _Level(self, inlined, path, found)
+        level = self.level(self, inlined, path, found)
         eqns, outvars = level.rewritten()
         return Rewritten(with_equations(jaxpr, eqns, outvars), tuple(found))
 
@@ -171,7 +176,7 @@ def _is_fp8_product(eqn: JaxprEqn) -> bool:
     return (name == "dot_general" or name in _OTHER_PRODUCTS) and any(map(is_fp8, eqn.invars))
 
 
-class _Level:
+class FlatLevel:
     """One flat jaxpr while it is rewritten."""
 
     def __init__(self, rewriter: Rewriter, inlined: Inlined, path: Path, found: list[Found]):
@@ -190,10 +195,13 @@ class _Level:
             if id(eqn) in self._takeovers:
                 eqns.extend(self._emulated(*self._takeovers[id(eqn)]))
             elif id(eqn) not in self._waiting:
-                path = (*self._path, *self._paths[id(eqn)])
-                eqns.append(self._rewriter.inside(eqn, path, self._found))
+                eqns.extend(self._other(eqn))
         changed = self._jaxpr.replace(eqns=eqns)
         return live_equations(changed), list(changed.outvars)
+
+    def _other(self, eqn: JaxprEqn) -> list[JaxprEqn]:
+        path = (*self._path, *self._paths[id(eqn)])
+        return [self._rewriter.inside(eqn, path, self._found)]
 
     def _consider(self, dot: JaxprEqn) -> None:
         outcome = consider(self._flow, dot, self._rewriter.options)
