@@ -97,9 +97,9 @@ def test_a_backward_pass():
 
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape, np.float32) for shape in ((32, 64), (64, 48)))
-    gemms = record(jax.grad(loss, argnums=(0, 1)), x, w)
-    assert [g.use_fast_accum for g in gemms] == [True, False, False][-len(gemms) :]
-    assert len(gemms) >= 2
+    gemms = []
+    mj.record_gemms(jax.grad(loss, argnums=(0, 1)), gemms.append)(x, w)
+    assert sorted(g.use_fast_accum for g in gemms) == [False, False]  # the result is not needed
     assert mj.check_outputs(gemms, "hopper-ws0").equal
 
 

@@ -23,8 +23,8 @@ class CheckedGemm:
         name: as it was recorded.
         shape: (M, N, K) of the call; None if the file could not be read.
         call: formats, output and accumulation, as text.
-        decision: how the profile splits K; None where nothing was computed.
-        report: how the recorded bits compare with the profile's; None likewise.
+        decision: how the profile splits K; None where nothing was computed (R15 included).
+        report: how the recorded bits compare with the profile's; None if they were not compared.
         notices: warnings that computing it deserves.
         explanations: with ``explain``, what gives the recorded bits instead, the plainest first,
             in the words of the arguments: "use_fast_accum=False", "splitk=(2, 'contiguous')".
@@ -144,14 +144,13 @@ class Table:
 
     def row(self, gemm: CheckedGemm, explained: bool) -> str:
         """One GEMM: its numbers, and below them what explains them, or why there are none."""
-        if gemm.report is None or gemm.decision is None:
+        report = gemm.report
+        if report is None:
             name = f"{gemm.name:<{self._widths[0]}}"
             return f"{name}  not compared: {gemm.problem}"
-        decision, report = gemm.decision, gemm.report
-        split = f"S={decision.S}" + ("" if decision.S == 1 else f" {decision.scheme}")
         shape = " x ".join(map(str, gemm.shape or ()))
         numbers = (str(report.size), str(report.differing), str(report.max_ulps))
-        line = self._line((gemm.name, gemm.call, shape, f"{split}, {decision.source}", *numbers))
+        line = self._line((gemm.name, gemm.call, shape, _split(gemm.decision), *numbers))
         if report.equal or not explained:
             return line
         return "\n".join([line, *(f"    {words}" for words in _reasons(gemm))])
@@ -162,6 +161,13 @@ class Table:
             for cell, width, right in zip(cells, self._widths, (False, *_RIGHT), strict=True)
         ]
         return "  ".join(parts).rstrip()
+
+
+def _split(decision: SplitDecision | None) -> str:
+    if decision is None:
+        return "nothing to multiply"
+    scheme = "" if decision.S == 1 else f" {decision.scheme}"
+    return f"S={decision.S}{scheme}, {decision.source}"
 
 
 def _reasons(gemm: CheckedGemm) -> list[str]:
