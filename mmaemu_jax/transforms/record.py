@@ -47,9 +47,8 @@ def record_gemms(
 
     Recorded are the dots that :func:`emulate` takes over (of FP8 arrays, or of arrays dequantised
     from FP8 by a scalar), with the bits that JAX gives them here, and this package's own GEMMs (a
-    dot that starts from c aside). fn runs as one jitted program. A result that is recorded has
-    another use, so XLA does not fold what follows it into the GEMM: an output scale is then no part
-    of a recording.
+    dot that starts from c aside). fn runs as one jitted program. XLA cannot fold what follows a
+    recorded result into its GEMM, so that an output scale is no part of a native recording.
 
     M, N and K are padded with zeros to multiples of 16, as XLA does. A batched dot becomes one
     recording for each element. Names are the number in the program, the scope or source line, and
