@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +12,12 @@ import pytest
 import mmaemu_jax as mj
 from mmaemu_jax import cli
 from mmaemu_jax.data import load_evo2_projections
-from mmaemu_jax.errors import ExperimentalPresetWarning, MmaemuError, UnsupportedFeatureError
+from mmaemu_jax.errors import (
+    ExperimentalPresetWarning,
+    MmaemuError,
+    MmaemuWarning,
+    UnsupportedFeatureError,
+)
 from mmaemu_jax.formats import E4M3, E5M2
 from mmaemu_jax.testing import assert_bitwise_equal, bits_of
 
@@ -121,6 +127,24 @@ def test_what_ran_instead(call, explanation):
     found = only(recorded(**call, out_dtype=np.float32), "hopper", 1)
     assert found.report.differing > 0
     assert found.explanations[0] == explanation
+
+
+def test_what_is_published_of_blackwell_is_tried():
+    """A GPU without a profile: no claim about it, but its owner learns whether the numbers fit."""
+    gemm, k_tiles = recorded(), mj.SplitRule(128, False, ("contiguous",), False)
+    published = mj.Preset("x", 32, 25, 23, -132, late_c=False, slow_chunk=128)
+    profile = mj.Profile("x", published, k_tiles)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MmaemuWarning)
+        out = mj.host.scaled_mm(
+            gemm.a, gemm.b.T, *SCALES.values(), out_dtype=np.float32, use_fast_accum=True,
+            splitk=(3, "contiguous"), profile=profile,
+        )  # fmt: skip
+    found = only(recorded(as_run={"out": out}), "hopper", 1)
+    assert found.explanations[0] == (
+        "32 products and 25 fraction bits, which MMA-Sim publishes for Blackwell and "
+        "splitk=(3, 'contiguous')"
+    )
 
 
 def test_two_explanations_are_both_told():

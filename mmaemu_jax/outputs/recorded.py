@@ -1,7 +1,6 @@
 """One recorded FP8 GEMM: operands, scales, options and output; as a value and as a file."""
 
 import dataclasses
-import io
 import os
 import pathlib
 import zipfile
@@ -16,6 +15,7 @@ from mmaemu_jax.arguments import (
     output_dtype_argument,
     unknown_option,
 )
+from mmaemu_jax.atomic_file import write_atomically
 from mmaemu_jax.errors import UnsupportedFeatureError, message
 from mmaemu_jax.testing.bits import bits_of
 
@@ -163,11 +163,7 @@ def write_gemm(gemm: RecordedGemm, path: str | os.PathLike) -> None:
             arrays |= {name: bits_of(value), f"{name}_dtype": value.dtype.name}
     scales = {name: getattr(gemm, name) for name in ("scale_a", "scale_b", "scale_result")}
     arrays |= {name: value for name, value in scales.items() if value is not None}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    target = pathlib.Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(buffer.getvalue())
+    write_atomically(pathlib.Path(path), lambda file: np.savez_compressed(file, **arrays))
 
 
 def read_gemm(path: str | os.PathLike, name: str | None = None) -> RecordedGemm:
