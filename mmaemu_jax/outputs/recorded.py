@@ -19,8 +19,10 @@ from mmaemu_jax.atomic_file import write_atomically
 from mmaemu_jax.errors import UnsupportedFeatureError, message
 from mmaemu_jax.testing.bits import bits_of
 
-_REQUIRED = ("a", "b", "a_dtype", "b_dtype", "scale_a", "scale_b", "out", "out_dtype")
-_REQUIRED += ("use_fast_accum",)
+_REQUIRED = (
+    *("a", "b", "a_dtype", "b_dtype", "scale_a", "scale_b"),
+    *("out", "out_dtype", "use_fast_accum"),
+)
 _OPTIONAL = ("name", "scale_result", "bias", "bias_dtype", "b_layout", "M", "N")
 _LAYOUTS = ("nk", "kn")
 
@@ -69,11 +71,9 @@ class RecordedGemm:
         for name in ("a", "b"):
             format_argument(function, name, values[name].dtype)
         output_dtype_argument(function, "out", out.dtype)
-        shapes = (a.shape, b.shape, out.shape)
-        if {x.ndim for x in (a, b, out)} != {2} or a.shape[1] != b.shape[1]:
-            raise ValueError(_shapes_do_not_fit(self.name, *shapes))
-        if out.shape != (len(a), len(b)):
-            raise ValueError(_shapes_do_not_fit(self.name, *shapes))
+        are_matrices = a.ndim == b.ndim == 2
+        if not are_matrices or a.shape[1] != b.shape[1] or out.shape != (len(a), len(b)):
+            raise ValueError(_shapes_do_not_fit(self.name, a.shape, b.shape, out.shape))
         for name in ("scale_a", "scale_b", "scale_result"):
             scale = getattr(self, name)
             values[name] = None if scale is None else _scale(self.name, name, scale)
