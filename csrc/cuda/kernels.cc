@@ -11,7 +11,7 @@ const std::vector<Kernel>& kernels() {
   static const std::vector<Kernel> kKernels{
       {"wgmma", "FP8 wgmma of compute capability 9.0, which is the model", true, 90, true,
        runs_wgmma, launch_wgmma},
-#ifndef MMAEMU_CUDA_NO_MMA_SYNC
+#if !defined(MMAEMU_CUDA_NO_MMA_SYNC)
       {"mma_sync", "FP8 mma.sync of compute capability 8.9, which is the model", true, 89, true,
        runs_mma_sync, launch_mma_sync},
 #endif
