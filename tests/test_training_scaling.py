@@ -105,7 +105,11 @@ def test_amax_of_many_elements():
 # -------------------------------------------------------------------------- Transformer Engine
 
 
-AMAXES = [1.5, 3.0, 0.0, 0.7, 2.0**-140, np.inf, 0.1, 3e38, np.nan, 0.2, 0.3, 0.4, 0.5, 2e-3]
+#: At the last one, the largest has just left a history of four.
+AMAXES = [
+    1.5, 3.0, 0.0, 0.7, 2.0**-140, np.inf, 0.1, 3e38, np.nan, 0.2, 0.3, 0.4, 0.5, 2e-3,
+    8.0, 1.0, 1.0, 1.0, 0.0,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("use", ["max", "most_recent"])
