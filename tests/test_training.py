@@ -348,3 +348,4 @@ def test_recipes_that_are_refused():
         Gemm(("lhs", "rhs"), 1)
     with pytest.raises(ValueError, match="out_dtype"):
         Gemm(("lhs", "rhs"), True, out_dtype="float8_e4m3fn")
+    assert Gemm(("lhs", "rhs"), True, out_dtype=jnp.float16).out_dtype == "float16"
