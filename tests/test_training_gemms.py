@@ -97,6 +97,38 @@ def test_batches_and_slices_of_k(name):
     assert_bitwise_equal(fp8_gemm(how, name, given, BF16), desired)
 
 
+@pytest.mark.parametrize("scales", ["operands", "folded", "after"])
+def test_where_the_scales_go(scales):
+    single = np.float32
+    of = {t: single(inverse) for t, inverse in (("lhs", 0.3), ("rhs", 0.7))}
+    given = {t: x._replace(inverse=of[t]) for t, x in tensors("fprop", (), SIZES).items()}
+    how = options("fprop", False)
+    recipe = dataclasses.replace(how.recipe, scales=scales)
+    how = dataclasses.replace(how, recipe=recipe)
+    y = jax.jit(lambda t: fp8_gemm(how, "fprop", t, BF16))(given)
+    alpha = (of["lhs"] * of["rhs"]).astype(BF16).astype(single)
+    at_operands = {
+        "operands": of,
+        "folded": {"lhs": alpha, "rhs": single(1)},
+        "after": {"lhs": single(1), "rhs": single(1)},
+    }[scales]
+    scaled = {t: x._replace(inverse=at_operands[t]) for t, x in given.items()}
+    want = by_numpy("fprop", scaled, False)
+    if scales == "after":
+        want = (want.astype(single) * alpha).astype(BF16)
+    assert_bitwise_equal(y, want)
+
+
+def test_an_output_dtype_of_ones_own():
+    """The GEMM rounds to it, and the result is converted."""
+    how = options("fprop", False)
+    gemm = dataclasses.replace(how.recipe.fprop, out_dtype="bfloat16")
+    how = dataclasses.replace(how, recipe=dataclasses.replace(how.recipe, fprop=gemm))
+    given = tensors("fprop", (), SIZES)
+    y = fp8_gemm(how, "fprop", given, np.float32)
+    assert_bitwise_equal(y, by_numpy("fprop", given, False).astype(np.float32))
+
+
 def test_padding_of_empty_and_of_aligned_operands():
     for m, k, n in ((0, 32, 16), (0, 5, 16), (3, 0, 1), (3, 5, 0)):
         sizes = {"m": m, "k": k, "n": n}
