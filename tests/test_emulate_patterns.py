@@ -148,6 +148,14 @@ def ends(y):
     return lax.min(lax.max(y, jnp.full_like(y, -448)), jnp.full_like(y, 448))
 
 
+def spread(y, s, use):
+    return use(y, jnp.broadcast_to(s, y.shape))
+
+
+def copied_bound(y):
+    return jnp.broadcast_to(copied(lax.reshape(jnp.float32(-448), (1, 1))), y.shape)
+
+
 @pytest.mark.parametrize(
     ("after", "folded"),
     [
@@ -163,6 +171,16 @@ def ends(y):
         (lambda y, s: (y * s, jnp.ones((M, N)) + s), ("", "", "float32")),
         (lambda y, s: (y * s, jnp.ones((M, N)) - s, s), ("", "", "float32")),
         (lambda y, s: (y * s, jnp.ones((N, M)) * s), ("multiplied", "", "float32")),
+        (lambda y, s: (s + 1, y * s, jnp.ones((M, N)) - s), ("", "", "float32")),
+        (
+            lambda y, s: (lambda z: (z, z + 1, z - y.dtype.type(2)))(y * s),
+            ("multiplied", "", "float32"),
+        ),
+        (lambda y, s: spread(y, s, lambda y, z: y * z), ("multiplied", "", "float32")),
+        (
+            lambda y, s: spread(y, s, lambda y, z: (y * z, jnp.ones((M, N)) + z)),
+            ("", "", "float32"),
+        ),
         (lambda y, s: y * jnp.exp(s), ("multiplied", "", "float32")),
         (lambda y, s: y * jnp.exp(jnp.float32(0.5)), ("multiplied", "", "float32")),
         (lambda y, s: clamped(y).astype(E4M3), ("", "", "float8_e4m3fn")),
@@ -171,6 +189,23 @@ def ends(y):
         (lambda y, s: clamped(y * s).astype(E4M3), ("multiplied", "", "float8_e4m3fn")),
         (lambda y, s: clamped(y.T / s).astype(E4M3), ("divided", "", "float8_e4m3fn")),
         (lambda y, s: lax.max(lax.min(y, 448.0), -448.0).astype(E4M3), ("", "", "float8_e4m3fn")),
+        (lambda y, s: clamped(y * s * (s + 1)).astype(E4M3), ("multiplied", "", "float32")),
+        (
+            lambda y, s: lax.min(lax.max(y, copied_bound(y)), 448.0).astype(E4M3),
+            ("", "", "float8_e4m3fn"),
+        ),
+        (
+            lambda y, s: lax.min(lax.max(y, jnp.full_like(y, s)), 448.0).astype(E4M3),
+            ("", "", "float32"),
+        ),
+        (
+            lambda y, s: clamped(lax.max(y, jnp.full_like(y, s))).astype(E4M3),
+            ("", "", "float32"),
+        ),
+        (
+            lambda y, s: ends(lax.max(y, jnp.full_like(y, s))).astype(E4M3),
+            ("", "", "float32"),
+        ),
         (lambda y, s: lax.max(lax.max(y, -448.0), -448.0).astype(E4M3), ("", "", "float32")),
         (lambda y, s: lax.min(y, 448.0).astype(E4M3), ("", "", "float32")),
         (lambda y, s: lax.min(lax.max(y, y), 448.0).astype(E4M3), ("", "", "float32")),
@@ -215,6 +250,13 @@ def test_a_constant_beside_a_scaled_operand_is_not_folded():
             gemm = only(fn, A, B)
             assert gemm.epilogue == ""
             assert "alpha" in gemm.note
+    for factor, words in (
+        (lambda t: jnp.exp(jnp.float32(0.5)), "alpha"),
+        (lambda t: jnp.exp(t + 1), "has a scale already"),
+        (lambda t: (t + 1) * 2.0, "has a scale already"),
+    ):
+        fn = lambda a, b, t, f=factor: dot(a.astype(F32) * t, b.astype(F32)) * f(t)  # noqa: E731
+        assert words in only(fn, A, B, T).note
     free = only(lambda a, b, t: dot(a.astype(F32), b.astype(F32) * t) * t, A, B, T)
     assert (free.epilogue, free.note) == ("multiplied", "")
 
@@ -224,6 +266,8 @@ def test_nothing_is_folded_into_a_padded_gemm():
     gemm = only(fn, *shapes((M, K), (K, N - 1)), S)
     assert (gemm.epilogue, gemm.out_dtype) == ("", "float32")
     assert "slices first" in gemm.note
+    one = only(lambda a, b: ONE * dot(a, b), *shapes((1, K), (K, 1)))
+    assert (one.epilogue, one.note) == ("", "")
 
 
 @pytest.mark.parametrize(
