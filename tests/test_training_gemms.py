@@ -135,6 +135,8 @@ def test_padding_of_empty_and_of_aligned_operands():
         given = tensors("fprop", (), sizes)
         y = fp8_gemm(options("fprop", False, "zeros"), "fprop", given, BF16)
         assert_bitwise_equal(y, np.zeros((sizes["m"], sizes["n"]), BF16))
+    with pytest.raises(mj.errors.ReferenceRejectsError, match="multiple of 16"):
+        fp8_gemm(options("fprop", False), "fprop", tensors("fprop", (), ODD_SIZES), BF16)
     given, how = tensors("fprop", (), SIZES), options("fprop", False, "zeros")
     names = {
         e.primitive.name
