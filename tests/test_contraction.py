@@ -242,6 +242,28 @@ def test_explicit_sharding_of_a_batch(explicit):
         y = jax.jit(lambda a, b, how=how: gemm(a, b, *scales, how))(*placed)
         assert y.sharding.spec == P(None, "x", None)
         assert_bitwise_equal(y, gemm(a, b, *scales, same_as))
+    rows = explicit(a, None, None, "y"), placed[1]
+    for specs in (("x", None), (None, "x")):  # either scale shards the batch
+        spread = [explicit(s, spec) for s, spec in zip(scales, specs, strict=True)]
+        shape = jax.eval_shape(lambda *x: gemm(*x, "per_device"), *rows, *spread)
+        assert shape.sharding.spec == P("x", None, None)
+
+
+def test_a_mesh_of_explicit_and_other_axes():
+    mesh = jax.make_mesh((2, 2), ALL_AXES, axis_types=(AxisType.Explicit, AxisType.Auto))
+    with jax.set_mesh(mesh):
+        y = jax.jit(lambda a, b: gemm(a, b, contraction=per_device(axes="y")))(A, B)
+    assert_bitwise_equal(y, gemm(A, B, contraction=per_device(parts=2)))
+
+
+def test_inside_a_shard_map_over_another_axis(mesh):
+    """Rows over x by hand, K over y by the contraction's own shard_map."""
+    local = lambda a, b: gemm(a, b, contraction=per_device(axes="y"))  # noqa: E731
+    with jax.set_mesh(mesh):
+        y = jax.jit(
+            jax.shard_map(local, in_specs=(P("x"), P()), out_specs=P("x"), axis_names={"x"})
+        )(A, B)
+    assert_bitwise_equal(y, gemm(A, B, contraction=per_device(parts=2)))
 
 
 def test_types_that_do_not_cut_k_alike(explicit):
