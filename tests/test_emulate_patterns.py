@@ -148,6 +148,9 @@ def ends(y):
     return lax.min(lax.max(y, jnp.full_like(y, -448)), jnp.full_like(y, 448))
 
 
+TO_FP8 = jax.ShapeDtypeStruct((M, N), E4M3)
+
+
 def spread(y, s, use):
     return use(y, jnp.broadcast_to(s, y.shape))
 
@@ -168,6 +171,14 @@ def copied_bound(y):
         (lambda y, s: y * y[0, 0], ("", "", "float32")),
         (lambda y, s: (y.T * s, s + 1), ("multiplied", "", "float32")),
         (lambda y, s: (y * s, s), ("multiplied", "", "float32")),
+        (
+            lambda y, s: (y * s, jax.debug.callback(lambda s: None, s)),
+            ("multiplied", "", "float32"),
+        ),
+        (
+            lambda y, s: (y * s, lax.scan(lambda c, _: (c + s, c[0]), jnp.ones((M, N)), None, 2)),
+            ("multiplied", "", "float32"),
+        ),
         (lambda y, s: (y * s, jnp.ones((M, N)) + s), ("", "", "float32")),
         (lambda y, s: (y * s, jnp.ones((M, N)) - s, s), ("", "", "float32")),
         (lambda y, s: (y * s, jnp.ones((N, M)) * s), ("multiplied", "", "float32")),
@@ -215,6 +226,8 @@ def copied_bound(y):
         (lambda y, s: lax.clamp(-448.0, y, s).astype(E4M3), ("", "", "float32")),
         (lambda y, s: clamped(y, -57344.0, 57344.0).astype(E4M3), ("", "", "float32")),
         (lambda y, s: clamped(y), ("", "", "float32")),
+        (lambda y, s: lax.min(lax.max(y, -448.0) * 2, 448.0).astype(E4M3), ("", "", "float32")),
+        (lambda y, s: jax.pure_callback(np.asarray, TO_FP8, clamped(y)), ("", "", "float32")),
         (lambda y, s: (clamped(y).astype(E4M3), y), ("", "", "float32")),
     ],
 )

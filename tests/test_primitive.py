@@ -102,7 +102,7 @@ def test_shapes_without_computing():
     ("a_shape", "b_shape"),
     [
         ((M, K), (N, K + 1)),
-        ((M, K), (1, N, K)),
+        ((M, K), (N, K, 1)),
         ((3, M, K), (2, N, K)),
         ((K,), (N, K)),
     ],
