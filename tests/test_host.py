@@ -34,8 +34,8 @@ def test_accumulate(family, fast):
 @pytest.mark.parametrize("out_dtype", [np.float32, ml_dtypes.bfloat16, np.float16, E5M2.dtype])
 def test_scaled_mm(out_dtype):
     a, b = pair("special_values")
-    scales = (0.37, np.float32(2.0**-130), None, np.float32(1.5))
-    for options in ({"use_fast_accum": True}, {}):
+    for scale_b, options in ((2.0**-130, {"use_fast_accum": True}), (0.25, {})):
+        scales = (0.37, np.float32(scale_b), None, np.float32(1.5))
         options |= {"out_dtype": out_dtype, "splitk": 1}
         desired = mj.scaled_mm(a, b.T, *scales, **options)
         assert_bitwise_equal(mj.host.scaled_mm(a, b.T, *scales, **options), np.asarray(desired))
@@ -74,6 +74,8 @@ def test_batches_and_layouts():
         one = mj.host.gemm(rows, b, scales[index], **options)
         assert_bitwise_equal(both[index], one)
         assert_bitwise_equal(mj.host.gemm(rows, b.T, scales[index], b_layout="kn", **options), one)
+    stacked = mj.host.gemm(a[None], b.T[None], scales[:1], b_layout="kn", **options)
+    assert_bitwise_equal(stacked[0], both[0])
     c = np.arange(2 * M * N, dtype=np.float32).reshape(2, 1, M, N)
     nested = mj.host.gemm(a[None, None], np.stack([b, -b])[None], scales[:1], c=c, model=model)
     for i, j in np.ndindex(2, 2):
@@ -149,7 +151,7 @@ assert not xla_bridge.backends_are_initialized()
 
 def test_empty():
     a, b = pair("randn")
-    assert mj.host.accumulate(a[:0], b, use_fast_accum=True, splitk=1).shape == (0, N)
+    assert mj.host.accumulate(a[:0], b, use_fast_accum=True).shape == (0, N)
     zeros = mj.host.accumulate(a[:, :0], b[:, :0], use_fast_accum=True, splitk=1)
     assert_bitwise_equal(zeros, np.zeros((M, N), np.float32))
     out = mj.host.scaled_mm(a[:, :0], b[:, :0].T, 1.0, 1.0, out_dtype=np.float16)
