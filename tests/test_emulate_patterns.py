@@ -93,6 +93,7 @@ def test_operands_that_are_no_fp8_for_xla(operand, words):
     "operand",
     [
         lambda a: ROWS / a.astype(F32),
+        lambda a: 2.0 / a.astype(F32),
         lambda a: ROWS * (a.astype(F32) > 0),
         lambda a: -a.astype(F32),
         lambda a: a.astype(jnp.int32).astype(F32),
@@ -102,6 +103,18 @@ def test_operands_that_are_no_fp8_for_xla(operand, words):
 def test_operands_that_do_not_come_from_fp8(operand):
     report = report_of(lambda a, b: dot(operand(a), b.astype(F32)), A, B)
     assert (report.emulated, report.left) == ((), ())
+
+
+def test_a_long_chain_of_products():
+    """Each value is looked at once, though there are 2^64 ways to it."""
+
+    def fn(a, b):
+        x = a.astype(F32)
+        for _ in range(64):
+            x = x * x
+        return dot(x, b.astype(F32))
+
+    assert "not a scalar" in left_because(fn, A, B)
 
 
 def test_a_pad_with_a_converted_zero():
