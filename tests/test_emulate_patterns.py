@@ -46,6 +46,8 @@ def copied(x):
         (lambda a, s: a / s, "divided"),
         (lambda a, s: a * jnp.broadcast_to(s.reshape(1, 1), a.shape), "multiplied"),
         (lambda a, s: a * jnp.broadcast_to(copied(s), a.shape), "multiplied"),
+        (lambda a, s: a * jnp.broadcast_to(s, a.T.shape).T, "multiplied"),
+        (lambda a, s: a * copied(jnp.broadcast_to(s, a.shape)), "multiplied"),
         (lambda a, s: copied(a * s).T.reshape(a.shape), "multiplied"),
         (lambda a, s: copied(a) * s, "multiplied"),
         (lambda a, s: a.T.reshape(a.shape) * s, "multiplied"),
