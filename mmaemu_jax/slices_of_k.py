@@ -50,7 +50,7 @@ def mapped(function: str, local: Gemm, axes: tuple[str, ...], a, b, rest) -> jax
     type says. Otherwise it is over ``axes``, and the compiler sees to the others.
 
     Raises:
-        ValueError: ``axes`` are not axes of the mesh in force.
+        ValueError: ``axes`` are not axes of the mesh in force, or not those of the types.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if not set(axes) <= set(mesh.axis_names):
@@ -67,6 +67,7 @@ def mapped(function: str, local: Gemm, axes: tuple[str, ...], a, b, rest) -> jax
         )
     explicit = all(kind == AxisType.Explicit for kind in mesh.axis_types)
     if explicit:
+        _check_spread_alike(function, axes, a, b)
         in_specs = tuple(jax.typeof(x).sharding.spec for x in (a, b, *rest))
         out_specs = _result_spec(a, b, rest)
     else:
@@ -78,6 +79,22 @@ def mapped(function: str, local: Gemm, axes: tuple[str, ...], a, b, rest) -> jax
         local, in_specs=in_specs, out_specs=out_specs, axis_names=manual
     )
     return function_of_parts(a, b, *rest)
+
+
+def _check_spread_alike(function: str, axes: tuple[str, ...], a, b) -> None:
+    """Refuses operands whose types give a device other slices of K than the contraction does."""
+    of_a, of_b = (axis_names(jax.typeof(x).sharding.spec[-1]) for x in (a, b))
+    if not axes == of_a == of_b:
+        raise ValueError(
+            message(
+                f"{function}: the contraction is over mesh axes {axes}, but types spread K of a "
+                f"over {of_a} and K of b over {of_b}.",
+                [
+                    "jax.sharding.reshard an operand, so that both spread K alike",
+                    "leave the contraction's axes out, or name these in this order",
+                ],
+            )
+        )
 
 
 def _result_spec(a, b, rest) -> PartitionSpec:

@@ -89,6 +89,7 @@ def test_dot_hands_on_its_operands(bound):
     (call,) = bound
     shapes = [x if x is None else x.shape for x in call["operands"]]
     assert shapes == [(2, 3, 1, 5), (2, 3, 1, 5), (1, 1), (1, 1), None, (2, 3, 1, 1)]
+    assert [float(x[0, 0]) for x in call["operands"][2:4]] == [1.0, 1.0]
     assert call["plan"] == ONE_CHAIN
     assert call["model"] == mj.get_preset("hopper").model
     assert call["b_layout"] == "nk"

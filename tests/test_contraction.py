@@ -162,7 +162,16 @@ def test_gathered_inside_a_shard_map(mesh):
     how = mj.Contraction("gather", axes=ALL_AXES)
     program = mapped(mesh, lambda a, b: gemm(a, b, contraction=how))
     assert_bitwise_equal(program(A, B), gemm(A, B))
+
+
+def test_nothing_is_spread():
+    """A virtual mesh, axes of no mesh, and one part alone, which may be FP8."""
     assert_bitwise_equal(gemm(A, B, contraction=mj.Contraction(parts=RANKS)), gemm(A, B))
+    scales = ordinary_scales(5, (1,)), ordinary_scales(6, (1,))
+    y = gemm(A[None], B[None], *scales, mj.Contraction(axes="x"))
+    assert_bitwise_equal(y[0], gemm(A, B, scales[0][0], scales[1][0]))
+    e4m3 = gemm(A, B, contraction="per_device", out_dtype="e4m3")
+    assert_bitwise_equal(e4m3, gemm(A, B, out_dtype="e4m3"))
 
 
 @pytest.mark.parametrize(
@@ -196,26 +205,81 @@ def test_on_the_mesh_in_force(mesh):
         gemm(A, B, contraction=per_device(axes=ALL_AXES))
 
 
-def test_explicit_sharding():
-    """Types say over which axes K is spread, and what the result is sharded like."""
+@pytest.fixture
+def explicit():
+    """A mesh in force whose axes types name, as a function that places arrays on it."""
     mesh = jax.make_mesh((2, 2), ALL_AXES, axis_types=(AxisType.Explicit,) * 2)
     with jax.set_mesh(mesh):
-        a, b = (
-            jax.device_put(x, NamedSharding(mesh, s))
-            for x, s in ((A, P("x", "y")), (B, P(None, "y")))
+        yield lambda x, *spec: jax.device_put(x, NamedSharding(mesh, P(*spec)))
+
+
+def test_explicit_sharding(explicit):
+    """Types say over which axes K is spread, and what the result is sharded like."""
+    a, b = explicit(A, "x", "y"), explicit(B, None, "y")
+    for how, same_as in (
+        ("gather", "gather"),
+        ("per_device", per_device(parts=2)),
+        (per_device(axes="y"), per_device(parts=2)),
+    ):
+        y = jax.jit(lambda a, b, how=how: gemm(a, b, contraction=how))(a, b)
+        assert y.sharding.spec == P("x", None)
+        assert_bitwise_equal(
+            y, jax.jit(lambda a, b, how=same_as: gemm(a, b, contraction=how))(A, B)
         )
-        for how, same_as in (
-            ("gather", "gather"),
-            ("per_device", per_device(parts=2)),
-            (per_device(axes="y"), per_device(parts=2)),
-        ):
-            y = jax.jit(lambda a, b, how=how: gemm(a, b, contraction=how))(a, b)
-            assert y.sharding.spec == P("x", None)
-            assert_bitwise_equal(
-                y, jax.jit(lambda a, b, how=same_as: gemm(a, b, contraction=how))(A, B)
-            )
-        with pytest.raises(ValueError, match=r"K is spread over mesh axes \('y',\)"):
-            gemm(a, b, contraction="error")
+    for how, text in (
+        ("error", r"K is spread over mesh axes \('y',\)"),
+        (mj.Contraction("error", parts=2), "K is spread over a virtual mesh of 2 parts"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            gemm(a, b, contraction=how)
+
+
+def test_explicit_sharding_of_a_batch(explicit):
+    a, b = np.stack([A, A[::-1]]), np.stack([B, -B])
+    placed = explicit(a, None, "x", "y"), explicit(b, None, None, "y")
+    scales = ordinary_scales(5, (2,)), ordinary_scales(6, (2,))
+    for how, same_as in (("gather", "gather"), ("per_device", per_device(parts=2))):
+        y = jax.jit(lambda a, b, how=how: gemm(a, b, *scales, how))(*placed)
+        assert y.sharding.spec == P(None, "x", None)
+        assert_bitwise_equal(y, gemm(a, b, *scales, same_as))
+    rows = explicit(a, None, None, "y"), placed[1]
+    for specs in (("x", None), (None, "x")):  # either scale shards the batch
+        spread = [explicit(s, spec) for s, spec in zip(scales, specs, strict=True)]
+        shape = jax.eval_shape(lambda *x: gemm(*x, "per_device"), *rows, *spread)
+        assert shape.sharding.spec == P("x", None, None)
+
+
+def test_a_mesh_of_explicit_and_other_axes():
+    mesh = jax.make_mesh((2, 2), ALL_AXES, axis_types=(AxisType.Explicit, AxisType.Auto))
+    with jax.set_mesh(mesh):
+        y = jax.jit(lambda a, b: gemm(a, b, contraction=per_device(axes="y")))(A, B)
+    assert_bitwise_equal(y, gemm(A, B, contraction=per_device(parts=2)))
+
+
+def test_inside_a_shard_map_over_another_axis(mesh):
+    """Rows over x by hand, K over y by the contraction's own shard_map."""
+    local = lambda a, b: gemm(a, b, contraction=per_device(axes="y"))  # noqa: E731
+    with jax.set_mesh(mesh):
+        y = jax.jit(
+            jax.shard_map(local, in_specs=(P("x"), P()), out_specs=P("x"), axis_names={"x"})
+        )(A, B)
+    assert_bitwise_equal(y, gemm(A, B, contraction=per_device(parts=2)))
+
+
+def test_types_that_do_not_cut_k_alike(explicit):
+    """A gather does not mind; slices that are not of the same k would be a wrong product."""
+    a, b = explicit(A, None, ("x", "y")), explicit(B, None, ("y", "x"))
+    assert_bitwise_equal(jax.jit(gemm)(a, b), gemm(A, B))
+    swapped = r"axes \('x', 'y'\), but types spread K of a over \('x', 'y'\) and K of b over \('y'"
+    with pytest.raises(ValueError, match=rf"^contracted_gemm: .* mesh {swapped}.*reshard"):
+        gemm(a, b, contraction="per_device")
+    with pytest.raises(ValueError, match=r"K is spread over mesh axes \('x', 'y'\)"):
+        gemm(a, b, contraction="error")
+    with pytest.raises(ValueError, match=r"mesh axes \('y', 'x'\), but types spread K of a"):
+        gemm(a, explicit(B, None, ("x", "y")), contraction=per_device(axes=("y", "x")))
+    for one_sided in ((a, explicit(B)), (explicit(A), b)):
+        for how in ("per_device", "error"):
+            assert_bitwise_equal(gemm(*one_sided, contraction=how), gemm(A, B))
 
 
 # ---------------------------------------------------------------------------------------- bad input
@@ -260,6 +324,12 @@ def test_what_is_refused(mesh):
     )
     with pytest.raises(ValueError, match="K is not spread over mesh axis 'x': b is the same"):
         one_sided(A, B[:, : K // RANKS])
+    after_one_of_vmap = jax.vmap(
+        lambda a, b: gemm(a, b, contraction=per_device(axes=("ranks", "x"))), axis_name="ranks"
+    )
+    one_sided = mapped(mesh, after_one_of_vmap, (P(None, None, "x"), P()))
+    with pytest.raises(ValueError, match="K is not spread over mesh axis 'x': b is the same"):
+        one_sided(np.stack(slices(A, 2)), np.stack(slices(B))[:2])
     with pytest.raises(TypeError, match=r"^contracted_gemm: a must be float8"):
         gemm(A.astype(np.float32), B)
     for b in (B.T, B[0], B[None]):

@@ -34,10 +34,11 @@ def test_accumulate(family, fast):
 @pytest.mark.parametrize("out_dtype", [np.float32, ml_dtypes.bfloat16, np.float16, E5M2.dtype])
 def test_scaled_mm(out_dtype):
     a, b = pair("special_values")
-    scales = (0.37, np.float32(2.0**-130), None, np.float32(1.5))
-    options = {"out_dtype": out_dtype, "use_fast_accum": True, "splitk": 1}
-    desired = mj.scaled_mm(a, b.T, *scales, **options)
-    assert_bitwise_equal(mj.host.scaled_mm(a, b.T, *scales, **options), np.asarray(desired))
+    for scale_b, options in ((2.0**-130, {"use_fast_accum": True}), (0.25, {})):
+        scales = (0.37, np.float32(scale_b), None, np.float32(1.5))
+        options |= {"out_dtype": out_dtype, "splitk": 1}
+        desired = mj.scaled_mm(a, b.T, *scales, **options)
+        assert_bitwise_equal(mj.host.scaled_mm(a, b.T, *scales, **options), np.asarray(desired))
 
 
 @pytest.mark.parametrize("preset", ["ada", "hopper"])
@@ -73,6 +74,13 @@ def test_batches_and_layouts():
         one = mj.host.gemm(rows, b, scales[index], **options)
         assert_bitwise_equal(both[index], one)
         assert_bitwise_equal(mj.host.gemm(rows, b.T, scales[index], b_layout="kn", **options), one)
+    stacked = mj.host.gemm(a[None], b.T[None], scales[:1], b_layout="kn", **options)
+    assert_bitwise_equal(stacked[0], both[0])
+    c = np.arange(2 * M * N, dtype=np.float32).reshape(2, 1, M, N)
+    nested = mj.host.gemm(a[None, None], np.stack([b, -b])[None], scales[:1], c=c, model=model)
+    for i, j in np.ndindex(2, 2):
+        one = mj.host.gemm(a, (b, -b)[j], 0.5, c=c[i, 0], model=model)
+        assert_bitwise_equal(nested[i, j], one)
 
 
 def test_unaligned_arrays():
@@ -91,8 +99,8 @@ def test_threads_do_not_change_bits():
     a, b = a.view(E4M3.dtype), b.view(E4M3.dtype)
     model, plan = mj.get_preset("ada").model, AccumulationPlan(chunk_k=128)
     desired = mj.host.gemm(a, b, model=model, plan=plan, threads=1)
-    for threads in (2, 5, None):
-        actual = mj.host.gemm(a, b, model=model, plan=plan, threads=threads)
+    for threads in (2, np.int64(5), 65536, None):
+        actual = mj.host.gemm(a, b, model=model, plan=plan, threads=threads, backend="cpu")
         assert_bitwise_equal(actual, desired)
     results = [None] * 4
 
@@ -143,12 +151,14 @@ assert not xla_bridge.backends_are_initialized()
 
 def test_empty():
     a, b = pair("randn")
-    assert mj.host.accumulate(a[:0], b, use_fast_accum=True, splitk=1).shape == (0, N)
+    assert mj.host.accumulate(a[:0], b, use_fast_accum=True).shape == (0, N)
+    silent = {"profile": "b200-mma-sync-experimental"}  # warns of what it computes
+    assert mj.host.accumulate(a[:0], b, use_fast_accum=True, **silent).shape == (0, N)
     zeros = mj.host.accumulate(a[:, :0], b[:, :0], use_fast_accum=True, splitk=1)
     assert_bitwise_equal(zeros, np.zeros((M, N), np.float32))
-    out = mj.host.scaled_mm(a[:0], b.T, 1.0, 1.0, out_dtype=np.float16)
-    assert out.shape == (0, N)
-    assert out.dtype == np.float16
+    out = mj.host.scaled_mm(a[:, :0], b[:, :0].T, 1.0, 1.0, out_dtype=np.float16)
+    assert_bitwise_equal(out, np.zeros((M, N), np.float16))
+    assert mj.host.scaled_mm(a[:0], b.T, 1.0, 1.0, out_dtype=np.float16).shape == (0, N)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +175,21 @@ def test_empty():
         ({"scale_a": np.ones(2, np.float32)}, ValueError, "scale_a has shape"),
         ({"out_dtype": np.float64}, ValueError, "out_dtype"),
         ({"c": np.zeros((2, 3), np.float32)}, ValueError, "c has shape"),
+        ({"c": np.zeros((2, 2))}, TypeError, "^gemm: c must be float32, got float64"),
+        ({"c": [[0.0] * 2] * 2}, TypeError, "^gemm: c must be "),
+        ({"a": np.zeros(3, E4M3.dtype), "b": np.zeros(3, E4M3.dtype)}, ValueError, "do not fit"),
+        (
+            {"a": np.zeros((2, 2, 3), E4M3.dtype), "b": np.zeros((3, 2, 3), E4M3.dtype)},
+            ValueError,
+            r"^gemm: leading dimensions \(2,\), \(3,\), \(1,\), \(1,\) do not fit",
+        ),
+        ({"backend": "cuda"}, mj.errors.BackendUnavailableError, "^gemm: .*CPU kernel"),
+        ({"model": "ada"}, TypeError, "^gemm: model must be a InstructionModel, got str"),
+        ({"plan": 128}, TypeError, "^gemm: plan must be a AccumulationPlan, got int"),
+        ({"threads": 0}, ValueError, r"^gemm: threads must be in 1\.\.65536, got 0"),
+        ({"threads": 65537}, ValueError, "^gemm: threads must be in"),
+        ({"threads": True}, TypeError, "^gemm: threads must be an int or None, got True"),
+        ({"threads": 1.5}, TypeError, "^gemm: threads must be an int or None"),
     ],
     ids=str,
 )
@@ -186,3 +211,7 @@ def test_a_block_is_not_a_chain():
     a = np.zeros(17, E4M3.dtype)
     with pytest.raises(ValueError, match="at most 16 products, got 17"):
         mj.host.block_step(a, a)
+    with pytest.raises(ValueError, match="must have the same shape"):
+        mj.host.block_step(a[0], a[0])
+    rows = np.ones((20, 20, 16), np.float32)
+    assert_bitwise_equal(mj.host.block_step(rows, rows, fmt="e4m3"), np.full((20, 20), 16, "f4"))

@@ -3,6 +3,7 @@
 import functools
 import pathlib
 import sys
+import types
 
 import pytest
 
@@ -10,9 +11,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # tools is no part of the installation
 
 from tools.mutation import equivalents, report, results  # noqa: E402
+from tools.mutation.__main__ import pending_mutants  # noqa: E402
 from tools.mutation.mutant import make_mutants  # noqa: E402
 from tools.mutation.python_replace import module_name  # noqa: E402
 from tools.mutation.python_sites import mutants_of  # noqa: E402
+from tools.mutation.python_targets import OUTSIDE, TARGETS  # noqa: E402
 from tools.mutation.results import FileResults, Result, Results  # noqa: E402
 
 SOURCE = '''
@@ -113,6 +116,18 @@ def test_the_report_tells_survivors_proofs_and_what_was_not_run():
     assert "`tests/test_x.py`" in text
 
 
+def test_what_a_run_takes_up():
+    """Survivors, those with a proof on request, and what has no result."""
+    found, proofs = made_up()
+    mutants = mutants_of("f.py", "x = 1 + 2 | y\n")
+    language = types.SimpleNamespace(mutants=lambda file: mutants)
+    pending = functools.partial(pending_mutants, language, found.files["f.py"], "f.py")
+    assert pending(proofs) == [mutants[3]]
+    assert pending({}) == mutants[3:5]
+    found.files["f.py"].results.clear()
+    assert pending(proofs) == mutants
+
+
 def test_a_proof_is_given_once(tmp_path):
     group = '[[equivalent]]\nwhy = "So."\nmutants = ["a", "b"]\n'
     (tmp_path / "python.toml").write_text(group)
@@ -120,6 +135,17 @@ def test_a_proof_is_given_once(tmp_path):
     (tmp_path / "python.toml").write_text(group * 2)
     with pytest.raises(ValueError, match="two proofs"):
         equivalents.proofs("python", tmp_path)
+
+
+def test_every_file_of_the_package_is_mutated_or_said_not_to_be():
+    package = ROOT / "mmaemu_jax"
+    files = {str(path.relative_to(ROOT)) for path in package.rglob("*.py")}
+    outside = [f"mmaemu_jax/{path}" for paths in OUTSIDE.values() for path in paths]
+    assert len(set(outside)) == len(outside)
+    assert [path for path in outside if not (ROOT / path).exists()] == []
+    left_out = {file for file in files for path in outside if file.startswith(path)}
+    assert left_out.isdisjoint(TARGETS)
+    assert left_out | set(TARGETS) == files
 
 
 def test_the_page_is_generated():

@@ -99,7 +99,13 @@ def test_shapes_without_computing():
 
 
 @pytest.mark.parametrize(
-    ("a_shape", "b_shape"), [((M, K), (N, K + 1)), ((3, M, K), (2, N, K)), ((K,), (N, K))]
+    ("a_shape", "b_shape"),
+    [
+        ((M, K), (N, K + 1)),
+        ((M, K), (N, K, 1)),
+        ((3, M, K), (2, N, K)),
+        ((K,), (N, K)),
+    ],
 )
 def test_shapes_that_do_not_fit(a_shape, b_shape):
     a, b = finite_codes(1, a_shape), finite_codes(2, b_shape)

@@ -14,6 +14,7 @@ import mmaemu_jax as mj
 from mmaemu_jax import training
 from mmaemu_jax.testing import assert_bitwise_equal
 from mmaemu_jax.training import Gemm, Quantization, Recipe, Scaling, fp8_dot_general
+from mmaemu_jax.training.layout import make_layout
 
 DENSE = Case("mk", "kn", {"m": 32, "k": 64, "n": 48})
 CASES = {
@@ -104,6 +105,15 @@ def test_dimension_numbers(case):
     recipe = unscaled(training.get_recipe("torchao_tensorwise"))
     operands = CASES[case].operands(jnp.bfloat16, seed=3)
     check(CASES[case], recipe, operands, fast=fast, swap_wgrad=swap)
+
+
+def test_matrices_of_a_plain_product():
+    """No batch, and nothing moved."""
+    lhs, rhs, _ = DENSE.operands(jnp.bfloat16)
+    layout = make_layout("f", lhs, rhs, DENSE.dimension_numbers)
+    program = jax.make_jaxpr(lambda x, w: (layout.lhs_matrix(x), layout.rhs_matrix(w)))(lhs, rhs)
+    assert [x.shape for x in program.out_avals] == [lhs.shape, rhs.shape]
+    assert "transpose" not in str(program)
 
 
 @pytest.mark.parametrize(
@@ -348,3 +358,4 @@ def test_recipes_that_are_refused():
         Gemm(("lhs", "rhs"), 1)
     with pytest.raises(ValueError, match="out_dtype"):
         Gemm(("lhs", "rhs"), True, out_dtype="float8_e4m3fn")
+    assert Gemm(("lhs", "rhs"), True, out_dtype=jnp.float16).out_dtype == "float16"

@@ -176,9 +176,9 @@ def _product(options: GemmOptions, gemm: Gemm, out_dtype, a, b, inverse_a, inver
 
 
 def _padded(codes: jax.Array) -> jax.Array:
-    """Zero codes up to multiples of 16 in the last two dimensions; an empty one stays empty."""
+    """Zero codes up to multiples of 16 in the last two dimensions; 0 is one."""
     missing = [-dim % PADDED_TO for dim in codes.shape[-2:]]
-    if not any(missing) or math.prod(codes.shape) == 0:
+    if not any(missing):
         return codes
     config = [(0, 0, 0)] * (codes.ndim - 2) + [(0, extra, 0) for extra in missing]
     return lax.pad(codes, np.zeros((), codes.dtype), config)

@@ -243,8 +243,8 @@ def _spreads(flow: Flow, factor: Atom, scaling: JaxprEqn) -> int:
     shape = aval_of(scaling.outvars[0]).shape
     count = 0
     for use in flow.uses(factor):
-        if use is None or aval_of(use.outvars[0]).shape != shape:
-            continue
+        if use is None or [getattr(x.aval, "shape", None) for x in use.outvars] != [shape]:
+            continue  # no elementwise operation, which has one result
         is_broadcast = use.primitive.name == "broadcast_in_dim"
         count += len(flow.uses(use.outvars[0])) if is_broadcast else 1
     return count

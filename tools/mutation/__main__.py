@@ -1,6 +1,6 @@
 """Runs mutants that have no result yet and those that survived, then writes the page.
 
-    python -m tools.mutation [--language python] [--minutes 60] [--again] [FILE ...]
+    python -m tools.mutation [--language python] [--minutes 60] [--again | --proved] [FILE ...]
     python -m tools.mutation --list | --survivors | --report [FILE ...]
     python -m tools.mutation --show ID
 
@@ -58,7 +58,7 @@ def main() -> int:
         elif arguments.survivors:
             print_survivors(results.load(results.path_of(name)), files)
         else:
-            failed |= not run(name, language, files, end, arguments.again)
+            failed |= not run(name, language, files, end, arguments)
     if not (arguments.list or arguments.show or arguments.survivors):
         report.write()
     return int(failed)
@@ -72,6 +72,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--language", choices=list(report.LANGUAGES), help="only this language")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after this time")
     parser.add_argument("--again", action="store_true", help="forget the results of the files")
+    parser.add_argument("--proved", action="store_true", help="run those proved equivalent, too")
     parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
     parser.add_argument("--show", metavar="ID", help="print the mutant of that id as a diff")
     parser.add_argument("--survivors", action="store_true", help="print them as a list of TOML")
@@ -98,7 +99,9 @@ def print_survivors(found: Results, files: list[str]) -> None:
             print(f"  '''{name}''',")
 
 
-def run(name: str, language: Language, files: list[str], end: float, again: bool) -> bool:
+def run(
+    name: str, language: Language, files: list[str], end: float, arguments: argparse.Namespace
+) -> bool:
     """Runs the pending mutants of the files; False if one survives or a proof is wrong."""
     path = results.path_of(name)
     found = results.load(path)
@@ -106,8 +109,12 @@ def run(name: str, language: Language, files: list[str], end: float, again: bool
     covered = language.files()
     found.files = {file: found.files.get(file, FileResults()) for file in covered}
     proofs = equivalents.proofs(name)
+    if arguments.again:
+        for file in files:
+            found.files[file].results.clear()
+    explained = {} if arguments.proved else proofs
     pending = {
-        file: pending_mutants(language, found.files[file], file, proofs, again) for file in files
+        file: pending_mutants(language, found.files[file], file, explained) for file in files
     }
     progress = Progress(max(1, sum(map(len, pending.values()))))
     for file, mutants in pending.items():
@@ -131,11 +138,9 @@ def run(name: str, language: Language, files: list[str], end: float, again: bool
 
 
 def pending_mutants(
-    language: Language, entry: FileResults, file: str, proofs: dict[str, str], again: bool
+    language: Language, entry: FileResults, file: str, proofs: dict[str, str]
 ) -> list[Mutant]:
-    """The mutants to run: without a result, survivors without a proof, or all of them."""
-    if again:
-        entry.results.clear()
+    """The mutants to run: without a result, and survivors without a proof."""
     found = [(mutant, entry.get(mutant)) for mutant in language.mutants(file)]
     return [m for m, r in found if r is None or (r.status == "survived" and m.id not in proofs)]
 

@@ -6,6 +6,7 @@ outside of functions, and survivors whose line runs during the import, are impor
 """
 
 import gc
+import importlib
 import platform
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from tools.mutation import python_baseline, python_process
 from tools.mutation.mutant import ROOT, Mutant
 from tools.mutation.python_choice import Choice
 from tools.mutation.python_process import LOG, Outcome, Teller, watch
-from tools.mutation.python_replace import Functions, at_import
+from tools.mutation.python_replace import Functions, at_import, module_name
 from tools.mutation.python_session import Session, Tracer, run_tests
 from tools.mutation.python_sites import mutants_of
 from tools.mutation.python_targets import TARGETS
@@ -72,6 +73,7 @@ def _serve(file: str, chosen: list[Mutant], tell: Teller) -> None:
     def work(session: Session) -> None:
         choice = Choice(file, python_baseline.read(session, TARGETS[file], TARGETS))
         imported = session.imported.get(file, set())
+        importlib.import_module(module_name(file))  # tests may leave that to their first use
         functions = Functions(file, source)
         gc.freeze()  # a collection in a child would copy every page
         for index, mutant in enumerate(chosen):

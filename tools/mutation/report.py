@@ -5,6 +5,7 @@ import pathlib
 
 from tools.mutation import equivalents, results
 from tools.mutation.mutant import ROOT
+from tools.mutation.python_targets import OUTSIDE
 from tools.mutation.results import FileResults, Results
 
 PAGE = ROOT / "docs" / "validation" / "mutation.md"
@@ -19,8 +20,9 @@ test is missing or no input can tell the two programs apart, and then the proof 
 
 This page is written by [tools/mutation/report.py](../../tools/mutation/report.py) from the results
 in `docs/validation/mutation` and the proofs in `tools/mutation/equivalent`. `make mutation` runs
-what has no result yet and what survived, then writes the page; `make mutation MUTATION=--again`
-forgets the results and runs everything (hours). Run on request, never by CI.
+what has no result yet and what survived, then writes the page; `make mutation MUTATION=--proved`
+runs what is proved equivalent, too, and `--again` forgets the results and runs everything (hours).
+Run on request, never by CI.
 
 | column | means |
 |---|---|
@@ -121,9 +123,18 @@ def language_section(found: Results, proofs: dict[str, str]) -> list[str]:
     lines += [", ".join(f"{name} {value}" for name, value in found.run.items()) + "."]
     if missing := [f"`{file}`" for file, entry in sorted(found.files.items()) if not entry.mutants]:
         lines += ["", f"Not covered: {', '.join(missing)}."]
+    if found.language == "python":
+        lines += ["", "Not mutated, of `mmaemu_jax`:", "", *outside()]
     if unexplained := survivors(found, proofs):
         lines += ["", "Survived:", "", *listed(found, unexplained)]
     return lines
+
+
+def outside() -> list[str]:
+    """List items: each reason not to mutate a part of the package, and the parts."""
+    return [
+        f"- {why}: {', '.join(f'`{path}`' for path in paths)}" for why, paths in OUTSIDE.items()
+    ]
 
 
 def proof_section(found: Results, proofs: dict[str, str]) -> list[str]:
