@@ -33,6 +33,10 @@ class Language(Protocol):
         """All mutants of a file."""
         ...
 
+    def left_out(self, file: str) -> int:
+        """How many lines of code of a file have no mutants, as they are not compiled here."""
+        ...
+
     def run(self, mutants: list[Mutant]) -> Iterator[tuple[Mutant, Result]]:
         """Tests mutants of one file, in any order; closing the iterator ends it."""
         ...
@@ -105,6 +109,8 @@ def run(name: str, language: Language, files: list[str], end: float, again: bool
     found.run = language.versions()
     covered = language.files()
     found.files = {file: found.files.get(file, FileResults()) for file in covered}
+    for file, entry in found.files.items():
+        entry.left_out = language.left_out(file)
     proofs = equivalents.proofs(name)
     pending = {
         file: pending_mutants(language, found.files[file], file, proofs, again) for file in files

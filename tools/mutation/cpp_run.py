@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator
 
 from tools.mutation import cpp_sites
-from tools.mutation.cpp_build import BOUNDS, SANITIZE, Builder, CompileError
+from tools.mutation.cpp_build import BOUNDS, LIBRARY, SANITIZE, Builder, CompileError
 from tools.mutation.cpp_files import TESTS
 from tools.mutation.cpp_schemata import schemata
 from tools.mutation.mutant import Mutant
@@ -86,7 +86,7 @@ class FileRun:
         numbered = [(i, site) for i, site in enumerate(self.sites) if site.mutant.id in ids]
         switched = [(i, site.mutant) for i, site in numbered if site.switchable]
         fixed = [site.mutant for _, site in numbered if not site.switchable]
-        sanitizers = BOUNDS if self.file in UNITS else SANITIZE
+        sanitizers = BOUNDS if UNITS.get(self.file) in LIBRARY else SANITIZE
         for sanitize, test in itertools.product(([], sanitizers), self.tests):
             survivors = []
             program = self.program(test, sanitize) if switched else None
@@ -164,8 +164,9 @@ def _refused(error: CompileError) -> Result:
 
 
 _AVX2 = "csrc/cpu/target_avx2.cc"
+_CUDA = "csrc/tests/cuda_sources.cc"
 _VBMI = "csrc/cpu/target_avx512_vbmi.cc"
-#: Kernel texts are no units of their own: a target that includes them, and runs all of them.
+#: Kernel texts are no units of their own: a unit that includes them, and runs all of them.
 UNITS = {
     "csrc/cpu/chain_kernel-inl.h": _VBMI,
     "csrc/cpu/epilogue-inl.h": _VBMI,
@@ -178,4 +179,16 @@ UNITS = {
     "csrc/cpu/part_sse2.h": _AVX2,
     "csrc/cpu/tally-inl.h": _VBMI,
     "csrc/cpu/tile_kernel-inl.h": _VBMI,
+    "csrc/cuda/byte_lanes.h": _CUDA,
+    "csrc/cuda/fragment.h": _CUDA,
+    "csrc/cuda/ieee_kernel.cu": _CUDA,
+    "csrc/cuda/ieee_step.h": _CUDA,
+    "csrc/cuda/kernels.h": _CUDA,
+    "csrc/cuda/mma_step.h": _CUDA,
+    "csrc/cuda/mma_sync_kernel.cu": _CUDA,
+    "csrc/cuda/output_code.h": _CUDA,
+    "csrc/cuda/portable_kernel.cu": _CUDA,
+    "csrc/cuda/portable_kernel.h": _CUDA,
+    "csrc/cuda/tile_gemm.h": _CUDA,
+    "csrc/cuda/wgmma_kernel.cu": _CUDA,
 }
