@@ -230,7 +230,8 @@ void check_choice() {
   for (const InstructionModel& model : kIeeeModels) {
     g.model = model;
     MMAEMU_CHECK(chosen("auto", 80) == "ieee" && chosen("auto", 120) == "ieee", model.nfma);
-    MMAEMU_CHECK(chosen("auto", 75) == "portable" && chosen("ieee", 75) == "none");
+    MMAEMU_CHECK(chosen("auto", 79) == "portable" && chosen("ieee", 79) == "none");
+    MMAEMU_CHECK(chosen("auto", 0) == "portable");
   }
   g.model = kEarly32;
   MMAEMU_CHECK(chosen("wgmma", 90) == "wgmma" && chosen("wgmma", 100) == "none");
@@ -249,6 +250,43 @@ void check_choice() {
   g.c = out;
   MMAEMU_CHECK(chosen("auto", 90) == "portable");
   MMAEMU_CHECK(chosen("none such", 90) == "none");
+}
+
+// What the kernels that are chosen by name refuse.
+void check_refusals() {
+  GemmCase gemm;
+  gemm.set_shape(2, 2, 2);
+  gemm.a.assign(4, 0);
+  gemm.b.assign(4, 0);
+  uint32_t out[4];
+  const auto runs = [&](const std::string& name, const auto& change) {
+    cuda::Gemm g = *cuda::make_gemm(gemm.problem(out));
+    if (name == "mma_sync") g.model = kEarly16;
+    change(g);
+    return cuda::find_kernel(name)->runs(g);
+  };
+  for (const char* name : {"wgmma", "mma_sync", "ieee"}) {
+    MMAEMU_CHECK(runs(name, [](cuda::Gemm& g) { g.k = 1; }), name);
+    MMAEMU_CHECK(!runs(name, [](cuda::Gemm& g) { g.k = 0; }), name);
+    MMAEMU_CHECK(!runs(name, [&](cuda::Gemm& g) { g.c = out; }), name);
+  }
+  const auto wgmma_runs = [&](const AccumulationPlan& plan) {
+    return runs("wgmma", [&](cuda::Gemm& g) { g.plan = plan; });
+  };
+  MMAEMU_CHECK(wgmma_runs({128, 1, 0, false, false}) && !wgmma_runs({64, 1, 0, false, false}));
+  MMAEMU_CHECK(wgmma_runs({256, 2, 128, false, false}) && !wgmma_runs({64, 2, 128, false, false}));
+  MMAEMU_CHECK(wgmma_runs({0, 2, 256, true, false}) && !wgmma_runs({0, 2, 64, true, false}));
+  MMAEMU_CHECK(!wgmma_runs({0, 3, 128, true, true}));
+  constexpr int64_t kLimit = int64_t{1} << 31;
+  for (int64_t cuda::Gemm::* size : {&cuda::Gemm::m, &cuda::Gemm::n, &cuda::Gemm::k}) {
+    MMAEMU_CHECK(runs("wgmma", [&](cuda::Gemm& g) { g.*size = kLimit - 1; }));
+    MMAEMU_CHECK(!runs("wgmma", [&](cuda::Gemm& g) { g.*size = kLimit; }));
+  }
+  const auto tiles_run = [&](int64_t m, int64_t n) {
+    return runs("wgmma", [&](cuda::Gemm& g) { g.m = m, g.n = n; });
+  };
+  MMAEMU_CHECK(tiles_run(128 << 16, (128 << 15) - 128) && !tiles_run(128 << 16, 128 << 15));
+  MMAEMU_CHECK(!tiles_run((128 << 16) - 127, (128 << 15) - 127));
 }
 
 // Leading dimensions of size 1 cost nothing; more than eight others are refused, not miscounted.
@@ -306,6 +344,7 @@ int main() {
   using namespace mmaemu::testing;
   Coverage coverage;
   check_choice();
+  check_refusals();
   check_batch_rank();
   check_matrix(coverage);
   check_long_chains(coverage);

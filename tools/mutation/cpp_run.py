@@ -23,7 +23,7 @@ from tools.mutation.cpp_schemata import schemata
 from tools.mutation.mutant import Mutant
 from tools.mutation.results import Result
 
-STUCK = 120  # seconds: threads that wait for each other take no time of a processor
+STUCK = 60  # seconds without a processor: threads that wait for each other take no time of one
 STATIC_ASSERT = "static_assert"
 
 
@@ -45,14 +45,30 @@ class Program:
             environment["MUTANT"] = str(index)
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         with subprocess.Popen([str(self.path)], env=environment, **streams) as process:
-            try:
-                code = process.wait(STUCK)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                return Result("timeout")
+            code = _wait(process)
         if code == -signal.SIGPROF:
             return Result("timeout")
         return None if code == 0 else Result("killed", test_file(self.test))
+
+
+def _wait(process: subprocess.Popen) -> int:
+    """The exit code of a process, which is ended when it is stuck, however busy the machine is."""
+    before = -1
+    while True:
+        try:
+            return process.wait(STUCK)
+        except subprocess.TimeoutExpired:
+            taken = _ticks(process.pid)
+            if taken == before:
+                process.kill()
+                return -signal.SIGPROF
+            before = taken
+
+
+def _ticks(pid: int) -> int:
+    """How long a process has had a processor, in ticks of the kernel."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def test_file(test: str) -> str:
