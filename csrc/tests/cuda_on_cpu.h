@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -339,13 +340,16 @@ inline void mma_bf16_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint32_t b) {
   leave_exchange();
 }
 
-// Runs the whole grid before it returns.
+// Runs the whole grid before it returns, or as many blocks of it: a kernel whose blocks take turns
+// at the tasks must not mind.
+inline int64_t most_blocks = 0x7FFFFFFF;
 template <typename... Parameters>
 cudaError_t launch(void (*kernel)(Parameters...), int64_t blocks, int threads, std::size_t shared,
                    cudaStream_t, std::type_identity_t<Parameters>... arguments) {
   const bool fits = 1 <= blocks && blocks <= 0x7FFFFFFF && 1 <= threads &&
                     threads <= cuda_on_cpu::kMostThreads && shared <= cuda_on_cpu::kSharedBytes;
   if (!fits) return cudaErrorInvalidConfiguration;
+  blocks = std::min(blocks, most_blocks);
   gridDim = {static_cast<unsigned>(blocks), 1, 1};
   blockDim = {static_cast<unsigned>(threads), 1, 1};
   const std::function<void()> body = [&] { kernel(arguments...); };

@@ -44,7 +44,11 @@ std::vector<uint8_t> run_cuda(const GemmCase& gemm, const cuda::Kernel& kernel, 
     if (g->batches * g->m * g->n == 0) return;
     std::vector<uint8_t> memory(static_cast<size_t>(workspace_bytes(gemm)), fill);
     const cuda::Workspace workspace{memory.data(), static_cast<int64_t>(memory.size())};
+    // Blocks of the wgmma kernel have one tile each; those of the others go on to the next.
+    const bool is_wgmma = std::string(kernel.name) == "wgmma";
+    cuda::most_blocks = is_wgmma || gemm.k % 2 == 0 ? cuda::kMaxBlocks : 2;
     const bool ok = kernel.launch(*g, workspace, nullptr) == cudaSuccess;
+    cuda::most_blocks = cuda::kMaxBlocks;
     MMAEMU_CHECK(ok, kernel.name, gemm.text());
   });
 }
