@@ -3,7 +3,6 @@
 // show: shared memory starts as junk, and threads run in another order after each barrier.
 #pragma once
 
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -105,7 +104,7 @@ class Block {
  private:
   struct Fiber {
     ucontext_t context;
-    jmp_buf place;  // where it goes on, once it has started
+    void* place[5];  // where it goes on, once it has started
     bool started = false;
     std::unique_ptr<unsigned char[]> stack;
     int barrier = -1;
@@ -147,34 +146,40 @@ class Block {
     return ran;
   }
 
-  // swapcontext asks the kernel for the signal mask, which takes longer than all else here. A jump
-  // does as well from the second time on, but the address sanitizer takes it for an end of frames.
-  void resume(unsigned i) {
+  // By jumps: swapcontext asks the kernel for the signal mask, which takes longer than all else.
+  // The address sanitizer would take setjmp's for an end of frames.
+  [[gnu::noinline, gnu::no_sanitize_address]] void resume(unsigned i) {
     current_ = i;
     threadIdx = {i, 0, 0};
     Fiber& own = fibers_[i];
+    if (__builtin_setjmp(main_place_) == 0) {
 #if defined(__SANITIZE_ADDRESS__)
-    void* fake = nullptr;
-    __sanitizer_start_switch_fiber(&fake, own.stack.get(), kStackBytes);
-    swapcontext(&main_, &own.context);
-    __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
-#else
-    if (_setjmp(main_place_) != 0) return;
-    if (own.started) _longjmp(own.place, 1);
-    own.started = true;
-    setcontext(&own.context);
+      __sanitizer_start_switch_fiber(&main_fake_stack_, own.stack.get(), kStackBytes);
+#endif
+      if (own.started) jump(own.place);
+      own.started = true;
+      setcontext(&own.context);
+    }
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(main_fake_stack_, nullptr, nullptr);
 #endif
   }
 
-  void yield() {
+  [[gnu::noinline, gnu::no_sanitize_address]] void yield() {
     Fiber& own = fibers_[current_];
+    if (__builtin_setjmp(own.place) == 0) {
 #if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(&own.fake_stack, main_stack_, main_stack_size_);
-    swapcontext(&own.context, &main_);
-    __sanitizer_finish_switch_fiber(own.fake_stack, &main_stack_, &main_stack_size_);
-#else
-    if (_setjmp(own.place) == 0) _longjmp(main_place_, 1);
+      __sanitizer_start_switch_fiber(&own.fake_stack, main_stack_, main_stack_size_);
 #endif
+      jump(main_place_);
+    }
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fibers_[current_].fake_stack, &main_stack_, &main_stack_size_);
+#endif
+  }
+
+  [[gnu::noinline, gnu::no_sanitize_address]] static void jump(void** place) {
+    __builtin_longjmp(place, 1);
   }
 
   static void enter();
@@ -185,8 +190,8 @@ class Block {
   std::vector<std::vector<uint32_t>> exchange_ =
       std::vector<std::vector<uint32_t>>(32, std::vector<uint32_t>(32 * 8));
   const std::function<void()>* body_ = nullptr;
-  ucontext_t main_{};
-  jmp_buf main_place_{};
+  void* main_place_[5]{};
+  void* main_fake_stack_ = nullptr;
   unsigned current_ = 0;
   uint64_t round_ = 0;
   int64_t spins_ = 0;
