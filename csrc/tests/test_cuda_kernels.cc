@@ -129,6 +129,51 @@ void check_matrix(Coverage& coverage) {
   }
 }
 
+// Exponents that change with every eight codes of K: chunks, splits and tiles have partial sums of
+// all magnitudes, and in another order, or cut elsewhere, they add up to another value.
+void fill_unevenly(GemmCase& gemm, Random& random) {
+  std::vector<uint32_t> fields(static_cast<size_t>(ceil_div(gemm.k, 8)));
+  for (uint32_t& field : fields) field = static_cast<uint32_t>(random.between(0, 14));
+  fill_operands(gemm, random, Family::kFiniteCodes);
+  for (size_t i = 0; i < gemm.a.size(); ++i) {
+    const size_t k = i % static_cast<size_t>(gemm.k);
+    const int bits = gemm.formats.a.mantissa_bits;
+    const uint32_t kept = 0x80u | gemm.formats.a.mantissa_mask();
+    gemm.a[i] = static_cast<uint8_t>((gemm.a[i] & kept) | fields[k / 8] << bits);
+  }
+}
+
+// Every plan, deep enough that all its splits have something to add.
+void check_plans(Coverage& coverage) {
+  Random random(12);
+  int number = 0;
+  for (const AccumulationPlan& plan : kPlans) {
+    GemmCase gemm;
+    gemm.model = kEarly16;
+    gemm.plan = plan;
+    gemm.set_shape(5, 11, number % 2 == 0 ? 597 : 600);
+    gemm.formats = kFormatPairs[static_cast<size_t>(number % 4)];
+    gemm.b_is_kn = number % 3 == 0;
+    fill_unevenly(gemm, random);
+    check_case(gemm, coverage);
+    ++number;
+  }
+}
+
+// More tiles than blocks, each with codes of its own that are not finite.
+void check_turns(Coverage& coverage) {
+  Random random(13);
+  for (const bool b_is_kn : {false, true}) {
+    GemmCase gemm;
+    gemm.model = kEarly16;
+    gemm.set_shape(130, 130, 33);
+    gemm.formats = kFormatPairs[2];
+    gemm.b_is_kn = b_is_kn;
+    fill_operands(gemm, random, Family::kRareSpecials);
+    check_case(gemm, coverage);
+  }
+}
+
 // Chains and chunks beyond the buffers that a kernel's copies go through, into the second round.
 void check_long_chains(Coverage& coverage) {
   Random random(9);
@@ -260,6 +305,8 @@ int main() {
   check_choice();
   check_refusals();
   check_batch_rank();
+  check_plans(coverage);
+  check_turns(coverage);
   check_matrix(coverage);
   check_long_chains(coverage);
   check_initial_accumulators(coverage);
