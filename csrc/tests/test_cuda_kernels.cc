@@ -134,6 +134,7 @@ void check_matrix(Coverage& coverage) {
 void fill_unevenly(GemmCase& gemm, Random& random) {
   std::vector<uint32_t> fields(static_cast<size_t>(ceil_div(gemm.k, 8)));
   for (uint32_t& field : fields) field = static_cast<uint32_t>(random.between(0, 14));
+  fields[0] = 14;  // a first code that is read in another's place is seen
   fill_operands(gemm, random, Family::kFiniteCodes);
   for (size_t i = 0; i < gemm.a.size(); ++i) {
     const size_t k = i % static_cast<size_t>(gemm.k);
@@ -143,17 +144,21 @@ void fill_unevenly(GemmCase& gemm, Random& random) {
   }
 }
 
-// Every plan, deep enough that all its splits have something to add.
+// Every plan, deep enough that all its splits have something to add; two more, whose chunks end
+// where no split does, and where no word does.
 void check_plans(Coverage& coverage) {
   Random random(12);
+  std::vector<AccumulationPlan> plans(kPlans.begin(), kPlans.end());
+  plans.push_back({48, 3, 64, false, false});
+  plans.push_back({47, 1, 0, false, false});
   int number = 0;
-  for (const AccumulationPlan& plan : kPlans) {
+  for (const AccumulationPlan& plan : plans) {
     GemmCase gemm;
     gemm.model = kEarly16;
     gemm.plan = plan;
-    gemm.set_shape(5, 11, number % 2 == 0 ? 597 : 600);
+    gemm.set_shape(5, 11 + number / 2 % 2, 597 - number % 2);
     gemm.formats = kFormatPairs[static_cast<size_t>(number % 4)];
-    gemm.b_is_kn = number % 3 == 0;
+    gemm.b_is_kn = number % 3 == 0 && plan.chunk_k != 47;
     fill_unevenly(gemm, random);
     check_case(gemm, coverage);
     ++number;
@@ -236,10 +241,15 @@ void check_unaligned_operands() {
   Random random(10);
   cpu::SerialPool serial;
   for (const InstructionModel& model : {kEarly16, kEarly32}) {
-    for (const int offset : {1, 4, 8}) {
+    struct Case {
+      int offset;
+      bool b_is_kn;
+    };
+    for (const auto [offset, b_is_kn] : {Case{1, false}, {4, false}, {8, false}, {1, true}}) {
       GemmCase gemm;
       gemm.model = model;
-      gemm.set_shape(7, 135, 64);
+      gemm.set_shape(7, b_is_kn ? 134 : 135, 64);
+      gemm.b_is_kn = b_is_kn;
       fill_operands(gemm, random, Family::kFiniteCodes);
       const std::vector<uint8_t> expected = run_on(gemm, cpu::portable_target(), serial, 0x00);
       std::vector<uint8_t> a(gemm.a.size() + 16), b(gemm.b.size() + 16);
