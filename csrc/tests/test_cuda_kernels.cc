@@ -144,13 +144,14 @@ void fill_unevenly(GemmCase& gemm, Random& random) {
   }
 }
 
-// Every plan, deep enough that all its splits have something to add; two more, whose chunks end
-// where no split does, and where no word does.
+// Every plan, deep enough that all its splits have something to add; three more: chunks that
+// end where no split does, and where no word does; a step that goes on into a last tile beyond K.
 void check_plans(Coverage& coverage) {
   Random random(12);
   std::vector<AccumulationPlan> plans(kPlans.begin(), kPlans.end());
   plans.push_back({48, 3, 64, false, false});
   plans.push_back({47, 1, 0, false, false});
+  plans.push_back({0, 2, 8, true, false});
   int number = 0;
   for (const AccumulationPlan& plan : plans) {
     GemmCase gemm;
