@@ -111,6 +111,7 @@ def run(name: str, language: Language, files: list[str], end: float, again: bool
     found.files = {file: found.files.get(file, FileResults()) for file in covered}
     for file, entry in found.files.items():
         entry.left_out = language.left_out(file)
+        entry.mutants = entry.mutants or len(language.mutants(file))
     proofs = equivalents.proofs(name)
     pending = {
         file: pending_mutants(language, found.files[file], file, proofs, again) for file in files
