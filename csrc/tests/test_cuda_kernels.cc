@@ -237,10 +237,13 @@ void check_batches(Coverage& coverage) {
   check_case(gemm, coverage);
 }
 
-// XLA passes a slice of a buffer as it lies: operands at any address, and no workspace for that.
+// XLA passes a slice of a buffer as it lies: operands at any address, and no workspace for that, or
+// one that is a byte too small and stays as it is beyond its end.
 void check_unaligned_operands() {
   Random random(10);
   cpu::SerialPool serial;
+  constexpr int64_t kTooSmall = 4 * 128 + 134 * 64 - 1;
+  alignas(128) std::array<uint8_t, 16384> memory;
   for (const InstructionModel& model : {kEarly16, kEarly32}) {
     struct Case {
       int offset;
@@ -263,7 +266,12 @@ void check_unaligned_operands() {
           g.a = a.data() + offset;
           g.b = b.data() + offset;
           if (kernel.runs(g)) {
-            MMAEMU_CHECK(kernel.launch(g, {nullptr, 0}, nullptr) == cudaSuccess, kernel.name);
+            memory.fill(0xEE);
+            const cuda::Workspace none{nullptr, 0}, small{memory.data(), kTooSmall};
+            const bool ok = kernel.launch(g, b_is_kn ? small : none, nullptr) == cudaSuccess;
+            const bool kept = std::all_of(memory.begin() + kTooSmall, memory.end(),
+                                          [](uint8_t byte) { return byte == 0xEE; });
+            MMAEMU_CHECK(ok && kept, kernel.name);
           } else {
             std::copy(expected.begin(), expected.end(), out);
           }
