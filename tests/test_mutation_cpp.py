@@ -10,9 +10,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # tools is no part of the installation
 
 from tools.mutation import cpp, cpp_run  # noqa: E402
-from tools.mutation.cpp_build import Builder  # noqa: E402
+from tools.mutation.cpp_build import TEST_UNITS, Builder  # noqa: E402
 from tools.mutation.cpp_sites import find_sites, other_constants  # noqa: E402
-from tools.mutation.cpp_source import compiled_part  # noqa: E402
+from tools.mutation.cpp_source import compiled_part, left_out  # noqa: E402
 
 SOURCE = """
 #include <x>
@@ -63,6 +63,38 @@ def test_branches_that_are_not_compiled_have_no_sites():
     assert text.split() == ["int", "b;", "int", "d;"]
     with pytest.raises(ValueError, match="not known here"):
         compiled_part("#if defined(UNKNOWN)\n#endif\n")
+
+
+DEVICE = """
+#if defined(MMAEMU_CUDA_ON_CPU)
+#include "tests/shim.h"
+#else
+#if defined(UNKNOWN)
+__device__ int device() { return 1 + 1; }  // counted, and no #if of it
+#endif
+// not counted
+#endif
+__global__ void __launch_bounds__(64 * 2, 1) kernel(const __grid_constant__ int x) {
+  __syncthreads();
+  store(__fmaf_rz(x, x, -x));
+}
+"""
+
+
+def test_what_only_a_device_compiles_is_counted_and_not_mutated():
+    found = {site.mutant.edit for site in find_sites("f.cu", DEVICE)}
+    assert found == {"- -> nothing", "__fmaf_rz -> __fmaf_rn", "__syncthreads -> __syncwarp"}
+    assert left_out(DEVICE) == 2
+    assert left_out(SOURCE) == 0
+
+
+def test_units_of_a_test_are_those_of_cmake():
+    cmake = (ROOT / "csrc/tests/CMakeLists.txt").read_text()
+    for test, units in TEST_UNITS.items():
+        names = [unit.removeprefix("csrc/tests/").replace("csrc/", "../") for unit in units]
+        assert f"add_executable(test_{test}\n  {' '.join(names)})" in cmake
+        for flag in {flag.removeprefix("-D") for flags in units.values() for flag in flags}:
+            assert f"target_compile_definitions(test_{test} PRIVATE {flag})" in cmake
 
 
 def test_what_cannot_be_parsed_is_refused():
@@ -135,8 +167,9 @@ def test_a_test_that_fails_without_a_mutant_is_refused(tmp_path):
 def test_every_file_is_covered_or_said_not_to_be():
     sources = {
         path.relative_to(ROOT).as_posix()
-        for folder in ("numerics", "cpu")
+        for folder in ("numerics", "cpu", "cuda")
         for path in (ROOT / "csrc" / folder).iterdir()
+        if path.suffix != ".txt"
     }
     without = {
         file for file in sources - set(cpp.files()) if find_sites(file, (ROOT / file).read_text())

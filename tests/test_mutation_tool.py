@@ -83,7 +83,7 @@ def made_up() -> tuple[Results, dict[str, str]]:
     outcomes = [Result(status) for status in statuses] + [Result("killed", "tests/test_x.py")] * 9
     for mutant, result in zip(mutants, outcomes, strict=False):
         entry.set(mutant, result)
-    found = Results("python", {"f.py": entry, "g.py": FileResults()}, {"Python": "3"})
+    found = Results("python", {"f.py": entry, "g.py": FileResults(0, 7)}, {"Python": "3"})
     return found, {mutants[4].id: "It is so."}
 
 
@@ -112,6 +112,7 @@ def test_the_report_tells_survivors_proofs_and_what_was_not_run():
     }
     text = "\n".join(report.language_section(found, proofs))
     assert "Not covered: `g.py`." in text
+    assert "\n`g.py` 7." in text
     assert "Survived:" in text
     assert "`tests/test_x.py`" in text
 

@@ -5,6 +5,7 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -50,21 +51,21 @@ namespace mmaemu::cuda_on_cpu {
 
 inline constexpr std::size_t kSharedBytes = 232448;  // the most a block gets on any GPU
 inline constexpr std::size_t kStackBytes = 64 * 1024;
+inline constexpr int kMostThreads = 1024;  // of a block
 
 // One block of threads at a time.
 class Block {
  public:
   // Runs body on every thread; false if some wait at a barrier that others never reach.
   bool run(unsigned threads, const std::function<void()>& body) {
-    fibers_.resize(threads);
     body_ = &body;
     spins_ = 0;
     std::memset(shared_.data(), 0xA5, shared_.size());
     for (unsigned i = 0; i < threads; ++i) start(i);
     while (step(threads)) {
     }
-    for (const Fiber& fiber : fibers_) {
-      if (!fiber.done) return false;
+    for (unsigned i = 0; i < threads; ++i) {
+      if (!fibers_[i].done) return false;
     }
     return true;
   }
@@ -103,6 +104,8 @@ class Block {
  private:
   struct Fiber {
     ucontext_t context;
+    void* place[5];  // where it goes on, once it has started
+    bool started = false;
     std::unique_ptr<unsigned char[]> stack;
     int barrier = -1;
     int64_t phase = 0;
@@ -116,13 +119,14 @@ class Block {
 
   void start(unsigned i) {
     Fiber& fiber = fibers_[i];
-    if (!fiber.stack) fiber.stack = std::make_unique<unsigned char[]>(kStackBytes);
     fiber.barrier = -1;
     fiber.done = false;
+    if (fiber.stack) return;  // a fiber runs body after body
+    fiber.stack = std::make_unique<unsigned char[]>(kStackBytes);
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.get();
     fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = &main_;
+    fiber.context.uc_link = nullptr;
     makecontext(&fiber.context, &Block::enter, 0);
   }
 
@@ -142,39 +146,52 @@ class Block {
     return ran;
   }
 
-  void resume(unsigned i) {
+  // By jumps: swapcontext asks the kernel for the signal mask, which takes longer than all else.
+  // The address sanitizer would take setjmp's for an end of frames.
+  [[gnu::noinline, gnu::no_sanitize_address]] void resume(unsigned i) {
     current_ = i;
     threadIdx = {i, 0, 0};
+    Fiber& own = fibers_[i];
+    if (__builtin_setjmp(main_place_) == 0) {
 #if defined(__SANITIZE_ADDRESS__)
-    void* fake = nullptr;
-    __sanitizer_start_switch_fiber(&fake, fibers_[i].stack.get(), kStackBytes);
-    swapcontext(&main_, &fibers_[i].context);
-    __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
-#else
-    swapcontext(&main_, &fibers_[i].context);
+      __sanitizer_start_switch_fiber(&main_fake_stack_, own.stack.get(), kStackBytes);
+#endif
+      if (own.started) jump(own.place);
+      own.started = true;
+      setcontext(&own.context);
+    }
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(main_fake_stack_, nullptr, nullptr);
 #endif
   }
 
-  void yield() {
+  [[gnu::noinline, gnu::no_sanitize_address]] void yield() {
     Fiber& own = fibers_[current_];
+    if (__builtin_setjmp(own.place) == 0) {
 #if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(&own.fake_stack, main_stack_, main_stack_size_);
-    swapcontext(&own.context, &main_);
-    __sanitizer_finish_switch_fiber(own.fake_stack, &main_stack_, &main_stack_size_);
-#else
-    swapcontext(&own.context, &main_);
+      __sanitizer_start_switch_fiber(&own.fake_stack, main_stack_, main_stack_size_);
 #endif
+      jump(main_place_);
+    }
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fibers_[current_].fake_stack, &main_stack_, &main_stack_size_);
+#endif
+  }
+
+  [[gnu::noinline, gnu::no_sanitize_address]] static void jump(void** place) {
+    __builtin_longjmp(place, 1);
   }
 
   static void enter();
 
-  std::vector<Fiber> fibers_;
+  std::vector<Fiber> fibers_ = std::vector<Fiber>(kMostThreads);  // contexts cannot be moved
   std::vector<Barrier> barriers_;
   std::vector<unsigned char> shared_ = std::vector<unsigned char>(kSharedBytes + 1024);
   std::vector<std::vector<uint32_t>> exchange_ =
       std::vector<std::vector<uint32_t>>(32, std::vector<uint32_t>(32 * 8));
   const std::function<void()>* body_ = nullptr;
-  ucontext_t main_{};
+  void* main_place_[5]{};
+  void* main_fake_stack_ = nullptr;
   unsigned current_ = 0;
   uint64_t round_ = 0;
   int64_t spins_ = 0;
@@ -188,11 +205,11 @@ inline void Block::enter() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(nullptr, &block.main_stack_, &block.main_stack_size_);
 #endif
-  (*block.body_)();
-  block.fibers_[block.current_].done = true;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(nullptr, block.main_stack_, block.main_stack_size_);
-#endif
+  for (;;) {
+    (*block.body_)();
+    block.fibers_[block.current_].done = true;
+    block.yield();
+  }
 }
 
 // Double arithmetic on fp32 operands, rounded as asked: the sum of a double and a float with its
@@ -328,13 +345,16 @@ inline void mma_bf16_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint32_t b) {
   leave_exchange();
 }
 
-// Runs the whole grid before it returns.
+// Runs the whole grid before it returns, or as many blocks of it: a kernel whose blocks take turns
+// at the tasks must not mind.
+inline int64_t most_blocks = 0x7FFFFFFF;
 template <typename... Parameters>
 cudaError_t launch(void (*kernel)(Parameters...), int64_t blocks, int threads, std::size_t shared,
                    cudaStream_t, std::type_identity_t<Parameters>... arguments) {
-  const bool fits = 1 <= blocks && blocks <= 0x7FFFFFFF && 1 <= threads && threads <= 1024 &&
-                    shared <= cuda_on_cpu::kSharedBytes;
+  const bool fits = 1 <= blocks && blocks <= 0x7FFFFFFF && 1 <= threads &&
+                    threads <= cuda_on_cpu::kMostThreads && shared <= cuda_on_cpu::kSharedBytes;
   if (!fits) return cudaErrorInvalidConfiguration;
+  blocks = std::min(blocks, most_blocks);
   gridDim = {static_cast<unsigned>(blocks), 1, 1};
   blockDim = {static_cast<unsigned>(threads), 1, 1};
   const std::function<void()> body = [&] { kernel(arguments...); };

@@ -95,12 +95,14 @@ inline void wgmma_commit() {}
 template <int kGroupsLeft>
 void wgmma_wait() {}
 
-// The code at line i and element k of a descriptor's matrix.
-inline uint8_t code_at(uint64_t descriptor, uint32_t i, uint32_t k) {
+// The first 32 codes of line i of a descriptor's matrix. Swizzling keeps 16 of them together.
+inline void copy_codes(uint64_t descriptor, uint32_t i, uint8_t (&codes)[32]) {
   if (descriptor >> 62 != 1) std::abort();  // 128-byte swizzling
   const auto start = static_cast<uint32_t>((descriptor & 0x3FFF) << 4);
   const auto group = static_cast<uint32_t>((descriptor >> 32 & 0x3FFF) << 4);
-  return dynamic_shared()[swizzled(start + i / 8 * group + i % 8 * 128 + k)];
+  const uint32_t line = start + i / 8 * group + i % 8 * 128;
+  std::memcpy(codes, dynamic_shared() + swizzled(line), 16);
+  std::memcpy(codes + 16, dynamic_shared() + swizzled(line + 16), 16);
 }
 
 // One block of the instruction that is the model, non-finite operands included.
@@ -137,10 +139,8 @@ void wgmma(float (&d)[kColumns / 2], uint64_t a, uint64_t b, int keep) {
     const unsigned column = i / 4 * 8 + 2 * (thread % 4) + i % 2;
     uint8_t codes_a[32];
     uint8_t codes_b[32];
-    for (unsigned k = 0; k < 32; ++k) {
-      codes_a[k] = code_at(a, row, k);
-      codes_b[k] = code_at(b, column, k);
-    }
+    copy_codes(a, row, codes_a);
+    copy_codes(b, column, codes_b);
     d[i] = __uint_as_float(native_block(testing::kEarly32, kIsE5M2A ? kE5M2 : kE4M3, codes_a,
                                         kIsE5M2B ? kE5M2 : kE4M3, codes_b,
                                         keep ? __float_as_uint(d[i]) : 0));

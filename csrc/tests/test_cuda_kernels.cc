@@ -14,6 +14,7 @@
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"
 #include "tests/check.h"
+#include "tests/cuda_choice.h"
 #include "tests/gemm_case.h"
 #include "tests/models.h"
 #include "tests/operand_families.h"
@@ -26,9 +27,6 @@ namespace mmaemu::testing {
 namespace {
 
 constexpr std::array<int64_t, 12> kSizes{0, 1, 15, 16, 17, 31, 33, 63, 64, 65, 66, 130};
-constexpr std::array<InstructionModel, 3> kIeeeModels{kEarly16, kEarly32, {32, 13, 13, -41, false}};
-constexpr std::array<InstructionModel, 3> kOtherModels{
-    kLate32, {16, 12, 13, -132, false}, {8, 13, 13, -132, false}};
 
 // As mmaemu_jax/cuda.py has it, for every kernel.
 int64_t workspace_bytes(const GemmCase& gemm) {
@@ -44,7 +42,11 @@ std::vector<uint8_t> run_cuda(const GemmCase& gemm, const cuda::Kernel& kernel, 
     if (g->batches * g->m * g->n == 0) return;
     std::vector<uint8_t> memory(static_cast<size_t>(workspace_bytes(gemm)), fill);
     const cuda::Workspace workspace{memory.data(), static_cast<int64_t>(memory.size())};
+    // Blocks of the wgmma kernel have one tile each; those of the others go on to the next.
+    const bool is_wgmma = std::string(kernel.name) == "wgmma";
+    cuda::most_blocks = is_wgmma || gemm.k % 2 == 0 ? cuda::kMaxBlocks : 2;
     const bool ok = kernel.launch(*g, workspace, nullptr) == cudaSuccess;
+    cuda::most_blocks = cuda::kMaxBlocks;
     MMAEMU_CHECK(ok, kernel.name, gemm.text());
   });
 }
@@ -127,12 +129,64 @@ void check_matrix(Coverage& coverage) {
   }
 }
 
+// Exponents that change with every eight codes of K: chunks, splits and tiles have partial sums of
+// all magnitudes, and in another order, or cut elsewhere, they add up to another value.
+void fill_unevenly(GemmCase& gemm, Random& random) {
+  std::vector<uint32_t> fields(static_cast<size_t>(ceil_div(gemm.k, 8)));
+  for (uint32_t& field : fields) field = static_cast<uint32_t>(random.between(0, 14));
+  fields[0] = 14;  // a first code that is read in another's place is seen
+  fill_operands(gemm, random, Family::kFiniteCodes);
+  for (size_t i = 0; i < gemm.a.size(); ++i) {
+    const size_t k = i % static_cast<size_t>(gemm.k);
+    const int bits = gemm.formats.a.mantissa_bits;
+    const uint32_t kept = 0x80u | gemm.formats.a.mantissa_mask();
+    gemm.a[i] = static_cast<uint8_t>((gemm.a[i] & kept) | fields[k / 8] << bits);
+  }
+}
+
+// Every plan, deep enough that all its splits have something to add; three more: chunks that
+// end where no split does, and where no word does; a step that goes on into a last tile beyond K.
+void check_plans(Coverage& coverage) {
+  Random random(12);
+  std::vector<AccumulationPlan> plans(kPlans.begin(), kPlans.end());
+  plans.push_back({48, 3, 64, false, false});
+  plans.push_back({47, 1, 0, false, false});
+  plans.push_back({0, 2, 8, true, false});
+  int number = 0;
+  for (const AccumulationPlan& plan : plans) {
+    GemmCase gemm;
+    gemm.model = kEarly16;
+    gemm.plan = plan;
+    gemm.set_shape(5, 11 + number / 2 % 2, 301 - number % 2);
+    gemm.formats = kFormatPairs[static_cast<size_t>(number % 4)];
+    gemm.b_is_kn = number % 3 == 0 && plan.chunk_k != 47;
+    fill_unevenly(gemm, random);
+    check_case(gemm, coverage);
+    ++number;
+  }
+}
+
+// More tiles than blocks, each with codes of its own that are not finite.
+void check_turns(Coverage& coverage) {
+  Random random(13);
+  for (const bool b_is_kn : {false, true}) {
+    GemmCase gemm;
+    gemm.model = kEarly16;
+    gemm.set_shape(130, 130, 33);
+    gemm.formats = kFormatPairs[2];
+    gemm.b_is_kn = b_is_kn;
+    fill_operands(gemm, random, Family::kRareSpecials);
+    check_case(gemm, coverage);
+  }
+}
+
 // Chains and chunks beyond the buffers that a kernel's copies go through, into the second round.
 void check_long_chains(Coverage& coverage) {
   Random random(9);
   for (const InstructionModel& model : {kEarly16, kEarly32}) {
     for (const AccumulationPlan& plan : {kPlans[0], kPlans[1], kPlans[9]}) {
       for (const int64_t n : {9, 135}) {
+        if (kFewerCases && (model.nfma == 16 || (n == 135 && plan.chunk_k != 0))) continue;
         GemmCase gemm;
         gemm.model = model;
         gemm.plan = plan;
@@ -164,15 +218,43 @@ void check_initial_accumulators(Coverage& coverage) {
   }
 }
 
-// XLA passes a slice of a buffer as it lies: operands at any address, and no workspace for that.
+// Every operand has strides of its own, those of size 1 none.
+void check_batches(Coverage& coverage) {
+  Random random(11);
+  GemmCase gemm;
+  gemm.batch = {2, 1, 3};
+  gemm.batch_a = {2, 1, 1};
+  gemm.batch_b = {1, 1, 3};
+  gemm.set_shape(3, 5, 40);
+  gemm.out = kE5M2;
+  gemm.scale_a = {0x3F800000u, 0x3F000000u};
+  gemm.scale_b = {0x3F800000u, 0x3E800000u, 0x3E000000u};
+  for (uint32_t i = 0; i < 6; ++i) gemm.scale_result.push_back(0x3F800000u - i * 0x100000u);
+  fill_operands(gemm, random, Family::kDominated);
+  check_case(gemm, coverage);
+  gemm.out = kFp32;
+  for (int i = 0; i < 2 * 3 * 3 * 5; ++i) gemm.c.push_back(0x48000000u + (random.bits() >> 8));
+  check_case(gemm, coverage);
+}
+
+// XLA passes a slice of a buffer as it lies: operands at any address, and no workspace for that, or
+// one that is a byte too small and stays as it is beyond its end.
 void check_unaligned_operands() {
   Random random(10);
   cpu::SerialPool serial;
+  constexpr int64_t kTooSmall = 4 * 128 + 134 * 64 - 1;
+  alignas(128) std::array<uint8_t, 16384> memory;
   for (const InstructionModel& model : {kEarly16, kEarly32}) {
-    for (const int offset : {1, 4, 8}) {
+    struct Case {
+      int offset;
+      bool b_is_kn;
+    };
+    for (const auto [offset, b_is_kn] :
+         {Case{1, false}, {2, false}, {4, false}, {8, false}, {1, true}}) {
       GemmCase gemm;
       gemm.model = model;
-      gemm.set_shape(7, 135, 64);
+      gemm.set_shape(7, b_is_kn ? 134 : 135, 64);
+      gemm.b_is_kn = b_is_kn;
       fill_operands(gemm, random, Family::kFiniteCodes);
       const std::vector<uint8_t> expected = run_on(gemm, cpu::portable_target(), serial, 0x00);
       std::vector<uint8_t> a(gemm.a.size() + 16), b(gemm.b.size() + 16);
@@ -184,7 +266,12 @@ void check_unaligned_operands() {
           g.a = a.data() + offset;
           g.b = b.data() + offset;
           if (kernel.runs(g)) {
-            MMAEMU_CHECK(kernel.launch(g, {nullptr, 0}, nullptr) == cudaSuccess, kernel.name);
+            memory.fill(0xEE);
+            const cuda::Workspace none{nullptr, 0}, small{memory.data(), kTooSmall};
+            const bool ok = kernel.launch(g, b_is_kn ? small : none, nullptr) == cudaSuccess;
+            const bool kept = std::all_of(memory.begin() + kTooSmall, memory.end(),
+                                          [](uint8_t byte) { return byte == 0xEE; });
+            MMAEMU_CHECK(ok && kept, kernel.name);
           } else {
             std::copy(expected.begin(), expected.end(), out);
           }
@@ -193,54 +280,6 @@ void check_unaligned_operands() {
       }
     }
   }
-}
-
-// Every kernel that is built says what it runs, and the choice follows.
-void check_choice() {
-  GemmCase gemm;
-  gemm.set_shape(2, 2, 2);
-  gemm.a.assign(4, 0);
-  gemm.b.assign(4, 0);
-  uint32_t out[4];
-  cuda::Gemm g = *cuda::make_gemm(gemm.problem(out));
-  const auto chosen = [&](const char* name, int capability) {
-    const cuda::Kernel* kernel = cuda::choose_kernel(name, capability, g);
-    return std::string(kernel == nullptr ? "none" : kernel->name);
-  };
-  for (const InstructionModel& model : kIeeeModels) {
-    g.model = model;
-    MMAEMU_CHECK(chosen("auto", 80) == "ieee" && chosen("auto", 120) == "ieee", model.nfma);
-    MMAEMU_CHECK(chosen("auto", 75) == "portable" && chosen("ieee", 75) == "none");
-  }
-  g.model = kEarly32;
-  MMAEMU_CHECK(chosen("wgmma", 90) == "wgmma" && chosen("wgmma", 100) == "none");
-  MMAEMU_CHECK(chosen("mma_sync", 89) == "portable" && chosen("mma_sync", 90) == "none");
-  g.plan = {64, 1, 0, false, false};  // no multiple of a stage
-  MMAEMU_CHECK(chosen("wgmma", 90) == "portable");
-  g.plan = {};
-  g.plan.splits = 1;
-  g.model = kEarly16;
-  MMAEMU_CHECK(chosen("wgmma", 90) == "portable" && chosen("mma_sync", 89) == "mma_sync");
-  for (const InstructionModel& model : kOtherModels) {
-    g.model = model;
-    MMAEMU_CHECK(chosen("auto", 90) == "portable" && chosen("ieee", 90) == "portable", model.nfma);
-  }
-  g.model = kEarly32;
-  g.c = out;
-  MMAEMU_CHECK(chosen("auto", 90) == "portable");
-  MMAEMU_CHECK(chosen("none such", 90) == "none");
-}
-
-// Leading dimensions of size 1 cost nothing; too many others are refused, not miscounted.
-void check_batch_rank() {
-  GemmCase gemm;
-  gemm.set_shape(1, 1, 1);
-  gemm.batch = Leading(12, 1);
-  gemm.batch_a = gemm.batch_b = gemm.batch;
-  MMAEMU_CHECK(cuda::make_gemm(gemm.problem(nullptr))->batch_rank == 0);
-  gemm.batch = Leading(cuda::kMaxBatchDims + 1, 2);
-  gemm.batch_a = gemm.batch_b = gemm.batch;
-  MMAEMU_CHECK(!cuda::make_gemm(gemm.problem(nullptr)).has_value());
 }
 
 // Batch elements further apart than 32 bits count.
@@ -284,12 +323,16 @@ int main() {
   using namespace mmaemu::testing;
   Coverage coverage;
   check_choice();
+  check_refusals();
   check_batch_rank();
-  check_matrix(coverage);
-  if (!kFewerCases) check_long_chains(coverage);
+  check_unaligned_operands();
+  check_plans(coverage);
+  check_turns(coverage);
+  check_batches(coverage);
   check_initial_accumulators(coverage);
   check_far_batches();
-  check_unaligned_operands();
+  check_matrix(coverage);
+  check_long_chains(coverage);
   for (const mmaemu::cuda::Kernel& kernel : mmaemu::cuda::kernels()) {
     MMAEMU_CHECK(coverage.kernels.count(kernel.name) == 1, kernel.name);
   }

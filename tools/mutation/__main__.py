@@ -33,6 +33,10 @@ class Language(Protocol):
         """All mutants of a file."""
         ...
 
+    def left_out(self, file: str) -> int:
+        """How many lines of code of a file have no mutants, as they are not compiled here."""
+        ...
+
     def run(self, mutants: list[Mutant]) -> Iterator[tuple[Mutant, Result]]:
         """Tests mutants of one file, in any order; closing the iterator ends it."""
         ...
@@ -108,6 +112,9 @@ def run(
     found.run = language.versions()
     covered = language.files()
     found.files = {file: found.files.get(file, FileResults()) for file in covered}
+    for file, entry in found.files.items():
+        entry.left_out = language.left_out(file)
+        entry.mutants = entry.mutants or len(language.mutants(file))
     proofs = equivalents.proofs(name)
     if arguments.again:
         for file in files:

@@ -5,7 +5,7 @@ import platform
 import subprocess
 from collections.abc import Iterator
 
-from tools.mutation import cpp_sites
+from tools.mutation import cpp_sites, cpp_source
 from tools.mutation.cpp_build import CXX, Builder
 from tools.mutation.cpp_files import TESTS
 from tools.mutation.cpp_run import FileRun
@@ -23,6 +23,11 @@ def files() -> list[str]:
 def mutants(file: str) -> list[Mutant]:
     """All mutants of a file; none where no test here can run it."""
     return cpp_sites.find_mutants(file, (ROOT / file).read_text()) if TESTS[file] else []
+
+
+def left_out(file: str) -> int:
+    """How many lines of code of a file have no mutants, as they are not compiled here."""
+    return cpp_source.left_out((ROOT / file).read_text())
 
 
 def versions() -> dict[str, str]:

@@ -43,6 +43,16 @@ LIBRARY = {
 }
 #: Tests of headers alone.
 WITHOUT_LIBRARY = {"formats", "rounding", "block_step", "plan"}
+#: Tests of more than one source, with the flags of csrc/tests/CMakeLists.txt.
+_CUDA = ["-DMMAEMU_CUDA_ON_CPU"]
+TEST_UNITS: dict[str, dict[str, list[str]]] = {
+    "cuda_kernels": {
+        "csrc/tests/test_cuda_kernels.cc": _CUDA,
+        "csrc/tests/cuda_sources.cc": _CUDA,
+        "csrc/cuda/gemm.cc": _CUDA,
+        "csrc/cuda/kernels.cc": _CUDA,
+    },
+}
 
 # The first failure of a test ends it: whether a mutant is killed is all that is asked.
 CHECK = "csrc/tests/check.h"
@@ -59,6 +69,20 @@ def check_header(source: str) -> str:
     if source.count(_REPORTED) != 1:
         raise ValueError(f"check_header: {CHECK} no longer has one {_REPORTED!r}.")
     return source.replace(_REPORTED, _ENDS)
+
+
+def test_units(test: str) -> dict[str, list[str]]:
+    """The sources that are a test's own, with their flags."""
+    units = TEST_UNITS.get(test, {f"csrc/tests/test_{test}.cc": []})
+    return {unit: [*flags, *TEST_FLAGS] for unit, flags in units.items()}
+
+
+def flags_of(unit: str) -> list[str]:
+    """The flags of a unit by itself."""
+    for units in (LIBRARY, *TEST_UNITS.values()):
+        if unit in units:
+            return units[unit]
+    return []
 
 
 class Builder:
@@ -83,14 +107,13 @@ class Builder:
     ) -> pathlib.Path:
         """The test with files replaced, by path from the root: in all units or ``only`` in one.
 
-        The test and what the files reach are compiled with ``sanitize``. CompileError if it does
-        not build.
+        The test's own units and what the files reach are compiled with ``sanitize``. CompileError
+        if it does not build.
         """
-        units = {f"csrc/tests/test_{test}.cc": TEST_FLAGS}
-        if test not in WITHOUT_LIBRARY:
-            units |= LIBRARY
+        own = test_units(test)
+        units = own if test in WITHOUT_LIBRARY else own | LIBRARY
         for unit, flags in units.items():
-            if flags is TEST_FLAGS or (self.reaches(replaced, unit, flags) and only in ("", unit)):
+            if unit in own or (self.reaches(replaced, unit, flags) and only in ("", unit)):
                 units[unit] = [*flags, *(sanitize or [])]
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             made = [
@@ -113,7 +136,7 @@ class Builder:
     def syntax(self, unit: str, replaced: dict[str, str]) -> None:
         """Only checks that a unit compiles; CompileError where it does not."""
         overlay = self._overlay(replaced)
-        flags = LIBRARY.get(unit, [])
+        flags = flags_of(unit)
         source = overlay / unit if unit in replaced else self.root / unit
         command = [CXX, *FLAGS, *flags, "-x", "c++", "-fsyntax-only", *self._paths(overlay)]
         self._run([*command, str(source)])

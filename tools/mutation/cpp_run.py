@@ -17,13 +17,13 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator
 
 from tools.mutation import cpp_sites
-from tools.mutation.cpp_build import BOUNDS, SANITIZE, Builder, CompileError
+from tools.mutation.cpp_build import BOUNDS, LIBRARY, SANITIZE, Builder, CompileError
 from tools.mutation.cpp_files import TESTS
 from tools.mutation.cpp_schemata import schemata
 from tools.mutation.mutant import Mutant
 from tools.mutation.results import Result
 
-STUCK = 120  # seconds: threads that wait for each other take no time of a processor
+STUCK = 60  # seconds without a processor: threads that wait for each other take no time of one
 STATIC_ASSERT = "static_assert"
 
 
@@ -45,14 +45,30 @@ class Program:
             environment["MUTANT"] = str(index)
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         with subprocess.Popen([str(self.path)], env=environment, **streams) as process:
-            try:
-                code = process.wait(STUCK)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                return Result("timeout")
+            code = _wait(process)
         if code == -signal.SIGPROF:
             return Result("timeout")
         return None if code == 0 else Result("killed", test_file(self.test))
+
+
+def _wait(process: subprocess.Popen) -> int:
+    """The exit code of a process, which is ended when it is stuck, however busy the machine is."""
+    before = -1
+    while True:
+        try:
+            return process.wait(STUCK)
+        except subprocess.TimeoutExpired:
+            taken = _ticks(process.pid)
+            if taken == before:
+                process.kill()
+                return -signal.SIGPROF
+            before = taken
+
+
+def _ticks(pid: int) -> int:
+    """How long a process has had a processor, in ticks of the kernel."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def test_file(test: str) -> str:
@@ -86,7 +102,7 @@ class FileRun:
         numbered = [(i, site) for i, site in enumerate(self.sites) if site.mutant.id in ids]
         switched = [(i, site.mutant) for i, site in numbered if site.switchable]
         fixed = [site.mutant for _, site in numbered if not site.switchable]
-        sanitizers = BOUNDS if self.file in UNITS else SANITIZE
+        sanitizers = BOUNDS if UNITS.get(self.file) in LIBRARY else SANITIZE
         for sanitize, test in itertools.product(([], sanitizers), self.tests):
             survivors = []
             program = self.program(test, sanitize) if switched else None
@@ -164,8 +180,9 @@ def _refused(error: CompileError) -> Result:
 
 
 _AVX2 = "csrc/cpu/target_avx2.cc"
+_CUDA = "csrc/tests/cuda_sources.cc"
 _VBMI = "csrc/cpu/target_avx512_vbmi.cc"
-#: Kernel texts are no units of their own: a target that includes them, and runs all of them.
+#: Kernel texts are no units of their own: a unit that includes them, and runs all of them.
 UNITS = {
     "csrc/cpu/chain_kernel-inl.h": _VBMI,
     "csrc/cpu/epilogue-inl.h": _VBMI,
@@ -178,4 +195,16 @@ UNITS = {
     "csrc/cpu/part_sse2.h": _AVX2,
     "csrc/cpu/tally-inl.h": _VBMI,
     "csrc/cpu/tile_kernel-inl.h": _VBMI,
+    "csrc/cuda/byte_lanes.h": _CUDA,
+    "csrc/cuda/fragment.h": _CUDA,
+    "csrc/cuda/ieee_kernel.cu": _CUDA,
+    "csrc/cuda/ieee_step.h": _CUDA,
+    "csrc/cuda/kernels.h": _CUDA,
+    "csrc/cuda/mma_step.h": _CUDA,
+    "csrc/cuda/mma_sync_kernel.cu": _CUDA,
+    "csrc/cuda/output_code.h": _CUDA,
+    "csrc/cuda/portable_kernel.cu": _CUDA,
+    "csrc/cuda/portable_kernel.h": _CUDA,
+    "csrc/cuda/tile_gemm.h": _CUDA,
+    "csrc/cuda/wgmma_kernel.cu": _CUDA,
 }

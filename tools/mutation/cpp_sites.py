@@ -31,7 +31,7 @@ OPERATORS = {
 ASSIGNMENTS = {f"{op}=": tuple(f"{new}=" for new in OPERATORS[op]) for op in "+-*/%&|^"}
 ASSIGNMENTS |= {"<<=": (">>=",), ">>=": ("<<=",)}
 
-#: Functions that are operators: of Lanes, of the standard library.
+#: Functions that are operators: of Lanes, of the standard library, of CUDA.
 CALLS = {
     "add_bytes": ("max_bytes", "subtract_bytes_saturating"),
     "max_bytes": ("min_bytes", "add_bytes"),
@@ -54,6 +54,13 @@ CALLS = {
     "max": ("min",),
     "all_of": ("any_of",),
     "any_of": ("all_of",),
+    "__fadd_rn": ("__fsub_rn",),
+    "__fadd_ru": ("__fadd_rz",),
+    "__fadd_rz": ("__fadd_ru",),
+    "__fmaf_rz": ("__fmaf_rn",),
+    "__fmul_rn": ("__fadd_rn",),
+    "fmaxf": ("fminf",),
+    "__syncthreads": ("__syncwarp",),
 }
 #: Instructions: part of an intrinsic's name, and what it becomes.
 INSTRUCTIONS = {

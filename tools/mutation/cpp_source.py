@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Iterator
 
 # What `#if defined(...)` says where the C++ mutants run: an x86-64 host, no CUDA compiler.
 DEFINED = {
@@ -10,12 +11,20 @@ DEFINED = {
     "__aarch64__": False,
     "__clang__": False,
     "__x86_64__": True,
+    "MMAEMU_CUDA_NO_MMA_SYNC": False,
+    "MMAEMU_CUDA_ON_CPU": True,
     "MMAEMU_NEON_TARGET": False,
     "MMAEMU_X86_TARGETS": True,
 }
 # Macros that are no C++ to a parser, and what they stand for.
 MACROS = {"MMAEMU_HD": "", "MMAEMU_CONSTANT": "constexpr"}
+# CUDA's, as csrc/tests/cuda_on_cpu.h has them.
+MACROS |= dict.fromkeys(("__global__", "__device__", "__host__", "__grid_constant__"), "")
+MACROS |= {"__forceinline__": "inline", "__noinline__": ""}
+# A macro with arguments that stand for nothing where the C++ mutants run.
+_FOR_DEVICES = re.compile(r"\b__launch_bounds__\([^()]*\)")
 
+_BRANCHES = ("#if", "#ifdef", "#ifndef", "#elif", "#else", "#endif")
 _CONDITION = re.compile(r"(!?)defined\((\w+)\)")
 
 
@@ -49,33 +58,56 @@ def walk(node):
 
 def compiled_part(source: str) -> str:
     """``source``, of the same length, without directives and the branches not compiled here."""
-    lines = []
-    stack: list[tuple[bool, bool]] = []  # of each open #if: this branch is on, one was on before
-    continued = False
-    for line in source.splitlines(keepends=True):
-        directive = continued or line.lstrip().startswith("#")
-        if directive and not continued:
-            _branch(line.split("//")[0].split(), stack)
-        continued = directive and line.rstrip().endswith("\\")
-        on = all(on for on, _ in stack)
-        lines.append(line if on and not directive else " " * (len(line) - 1) + "\n")
-    text = "".join(lines)
+    kept = (
+        line if on and not directive else " " * (len(line) - 1) + "\n"
+        for line, on, directive in _lines(source)
+    )
+    text = _FOR_DEVICES.sub(_blank, "".join(kept))
     for name, meaning in MACROS.items():
         text = re.sub(rf"\b{name}\b", meaning.ljust(len(name)), text)
     return text
 
 
-def _branch(words: list[str], stack: list[tuple[bool, bool]]) -> None:
-    """Follows one directive."""
+def left_out(source: str) -> int:
+    """How many lines of code no mutant is made of, as this build compiles other branches."""
+    return sum(
+        bool(line.split("//")[0].strip()) and (not on or bool(_FOR_DEVICES.search(line)))
+        for line, on, _ in _lines(source)
+    )
+
+
+def _lines(source: str) -> Iterator[tuple[str, bool, bool]]:
+    """Each line, whether this build compiles it (an #if, #else or #endif: yes), whether it is a
+    directive's.
+    """
+    stack: list[tuple[bool, bool]] = []  # of each open #if: this branch is on, one was on before
+    continued = False
+    for line in source.splitlines(keepends=True):
+        directive = continued or line.lstrip().startswith("#")
+        words = line.split("//")[0].split()
+        branch = directive and not continued and words[0] in _BRANCHES
+        if branch:
+            _follow(words, stack)
+        continued = directive and line.rstrip().endswith("\\")
+        yield line, branch or all(on for on, _ in stack), directive
+
+
+def _blank(match: re.Match) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def _follow(words: list[str], stack: list[tuple[bool, bool]]) -> None:
+    """Follows one directive that opens, changes or closes a branch."""
     name = words[0]
     if name in ("#if", "#ifdef", "#ifndef"):
-        on = _holds(words)
-        stack.append((on, on))
+        compiled = all(on for on, _ in stack)
+        on = compiled and _holds(words)
+        stack.append((on, on or not compiled))
     elif name in ("#elif", "#else"):
         _, before = stack.pop()
         on = not before and (name == "#else" or _holds(words))
         stack.append((on, before or on))
-    elif name == "#endif":
+    else:
         stack.pop()
 
 

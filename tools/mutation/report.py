@@ -34,6 +34,11 @@ Run on request, never by CI.
 | not run | has no result yet |
 """
 
+LEFT_OUT = """Lines without mutants, as they are compiled only for a GPU or another processor
+(branches of `#if`, launch bounds). CUDA kernels are run on the CPU, from their own sources
+([cuda_on_cpu.h](../../csrc/tests/cuda_on_cpu.h)); what stands for a GPU's instructions there
+belongs to the test, and is not mutated either:"""
+
 COLUMNS = ("mutants", "killed", "no program", "identical", "equivalent", "survived", "not run")
 CELL = {"killed": "killed", "timeout": "killed", "uncompilable": "no program"}
 
@@ -123,6 +128,9 @@ def language_section(found: Results, proofs: dict[str, str]) -> list[str]:
     lines += [", ".join(f"{name} {value}" for name, value in found.run.items()) + "."]
     if missing := [f"`{file}`" for file, entry in sorted(found.files.items()) if not entry.mutants]:
         lines += ["", f"Not covered: {', '.join(missing)}."]
+    files = sorted(found.files.items())
+    if left_out := [f"`{file}` {entry.left_out}" for file, entry in files if entry.left_out]:
+        lines += ["", LEFT_OUT, "", ", ".join(left_out) + "."]
     if found.language == "python":
         lines += ["", "Not mutated, of `mmaemu_jax`:", "", *outside()]
     if unexplained := survivors(found, proofs):

@@ -36,10 +36,12 @@ class FileResults:
 
     Attributes:
         mutants: how many mutants the file had when it was last run.
+        left_out: how many lines of code it had then that are not compiled where it was run.
         results: by (text of the line, edit), as :class:`Mutant` names them.
     """
 
     mutants: int = 0
+    left_out: int = 0
     results: dict[tuple[str, str], Result] = dataclasses.field(default_factory=dict)
 
     def get(self, mutant: Mutant) -> Result | None:
@@ -102,7 +104,8 @@ def _text_of(entry: FileResults) -> str:
     for (text, edit), result in entry.results.items():
         lines[text][edit] = killers.index(result.by) if result.by else result.status
     rows = ",\n".join(f"  {_json(text)}: {_json(edits)}" for text, edits in lines.items())
-    head = f'{{"mutants": {entry.mutants}, "killers": {json.dumps(killers)}, "lines": {{'
+    left_out = f'"left_out": {entry.left_out}, ' if entry.left_out else ""
+    head = f'{{"mutants": {entry.mutants}, {left_out}"killers": {json.dumps(killers)}, "lines": {{'
     return f"{head}\n{rows}}}}}" if rows else f"{head}}}}}"
 
 
@@ -117,4 +120,4 @@ def _file_results(entry: dict) -> FileResults:
             killed = isinstance(found, int)
             result = Result("killed", entry["killers"][found]) if killed else Result(found)
             results[text, edit] = result
-    return FileResults(entry["mutants"], results)
+    return FileResults(entry["mutants"], entry.get("left_out", 0), results)
