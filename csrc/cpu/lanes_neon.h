@@ -59,8 +59,7 @@ struct Lanes {
   }
   template <int N>
   static Words shift_right(Words x) {
-    if constexpr (N == 0) return x;  // USHR's counts start at 1
-    if constexpr (N != 0) return vshrq_n_u32(x, N);
+    return vshrq_n_u32(x, N);
   }
   static Words add_words(Words x, Words y) { return vaddq_u32(x, y); }
 

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Iterator
 
 from tools.mutation import cpp_sites, cpp_source
-from tools.mutation.cpp_build import CXX, Builder
-from tools.mutation.cpp_files import TESTS
+from tools.mutation.cpp_build import CXX, HERE, NEON, Builder
+from tools.mutation.cpp_files import ELSEWHERE, TESTS
 from tools.mutation.cpp_run import FileRun
 from tools.mutation.mutant import ROOT, Mutant
 from tools.mutation.results import Result
@@ -40,4 +40,6 @@ def run(chosen: list[Mutant]) -> Iterator[tuple[Mutant, Result]]:
     """Tests mutants of one file."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     jobs = int(os.environ.get("JOBS", "2"))
-    yield from FileRun(chosen[0].file, Builder(FOLDER, jobs=jobs), jobs).run(chosen)
+    file = chosen[0].file
+    builder = Builder(FOLDER, jobs=jobs, machine=NEON if file in ELSEWHERE else HERE)
+    yield from FileRun(file, builder, jobs).run(chosen)

@@ -4,12 +4,15 @@ The compiler's own list of what a source includes decides what has to be compile
 """
 
 import concurrent.futures
+import dataclasses
 import hashlib
 import os
 import pathlib
 import re
 import subprocess
 import threading
+
+import jax
 
 from tools.mutation.mutant import ROOT
 
@@ -30,7 +33,7 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-w
 #: The same for kernel texts, which take the others minutes to compile.
 BOUNDS = ["-fsanitize=bounds", "-fno-sanitize-recover=all"]
 
-#: The library's sources, with the flags of CMakeLists.txt.
+#: The library's sources on x86-64, with the flags of CMakeLists.txt.
 LIBRARY = {
     "csrc/cpu/dispatch.cc": ["-DMMAEMU_X86_TARGETS"],
     "csrc/cpu/gemm.cc": [],
@@ -41,10 +44,30 @@ LIBRARY = {
     "csrc/cpu/target_avx512.cc": AVX512,
     "csrc/cpu/target_avx512_vbmi.cc": VBMI,
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What programs are built for, what runs them here, and how many times longer that takes."""
+
+    compiler: str
+    library: dict[str, list[str]]
+    runner: tuple[str, ...] = ()
+    slower: int = 1
+
+
+HERE = Machine(CXX, LIBRARY)
+_NEON = {f"csrc/cpu/{name}.cc": [] for name in ("gemm", "parallel", "specials", "target_neon")}
+_NEON |= {"csrc/cpu/portable.cc": ["-O3"], "csrc/cpu/dispatch.cc": ["-DMMAEMU_NEON_TARGET"]}
+#: As csrc/aarch64-linux-gnu.cmake builds and runs it.
+NEON = Machine("aarch64-linux-gnu-g++", _NEON, ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"), 10)
+
 #: Tests of headers alone.
 WITHOUT_LIBRARY = {"formats", "rounding", "block_step", "plan"}
 #: Tests of more than one source, with the flags of csrc/tests/CMakeLists.txt.
 _CUDA = ["-DMMAEMU_CUDA_ON_CPU"]
+_XLA = ["-isystem", jax.ffi.include_dir()]
+_HANDLERS = {f"csrc/ffi/{name}.cc": _XLA for name in ("cpu_handlers", "cpu_call", "gemm_call")}
 TEST_UNITS: dict[str, dict[str, list[str]]] = {
     "cuda_kernels": {
         "csrc/tests/test_cuda_kernels.cc": _CUDA,
@@ -52,7 +75,17 @@ TEST_UNITS: dict[str, dict[str, list[str]]] = {
         "csrc/cuda/gemm.cc": _CUDA,
         "csrc/cuda/kernels.cc": _CUDA,
     },
+    "fuzz_replay": {
+        "csrc/fuzz/test_fuzz_replay.cc": [],
+        "csrc/fuzz/handler.cc": _XLA,
+        "csrc/fuzz/plan.cc": [],
+        "csrc/fuzz/arithmetic.cc": [],
+    }
+    | _HANDLERS,
+    "handler_refusals": {"csrc/tests/test_handler_refusals.cc": _XLA} | _HANDLERS,
 }
+#: What a test is called with, in the root.
+ARGUMENTS = {"fuzz_replay": ("csrc/fuzz/corpus", "3000")}
 
 # The first failure of a test ends it: whether a mutant is killed is all that is asked.
 CHECK = "csrc/tests/check.h"
@@ -77,9 +110,14 @@ def test_units(test: str) -> dict[str, list[str]]:
     return {unit: [*flags, *TEST_FLAGS] for unit, flags in units.items()}
 
 
-def flags_of(unit: str) -> list[str]:
+def test_file(test: str) -> str:
+    """The source of a test that is named after it."""
+    return next(iter(test_units(test)))
+
+
+def flags_of(unit: str, machine: Machine) -> list[str]:
     """The flags of a unit by itself."""
-    for units in (LIBRARY, *TEST_UNITS.values()):
+    for units in (machine.library, *TEST_UNITS.values()):
         if unit in units:
             return units[unit]
     return []
@@ -92,9 +130,18 @@ class Builder:
         root: the checkout.
         folder: for objects and programs.
         jobs: compilers at a time.
+        machine: what is compiled for.
     """
 
-    def __init__(self, folder: pathlib.Path, root: pathlib.Path = ROOT, jobs: int = 2):
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        root: pathlib.Path = ROOT,
+        jobs: int = 2,
+        machine: Machine = HERE,
+    ):
+        self.machine = machine
+        self._compiler = machine.compiler
         self.root = root
         self.folder = folder
         self.jobs = jobs
@@ -111,7 +158,7 @@ class Builder:
         if it does not build.
         """
         own = test_units(test)
-        units = own if test in WITHOUT_LIBRARY else own | LIBRARY
+        units = own if test in WITHOUT_LIBRARY else own | self.machine.library
         for unit, flags in units.items():
             if unit in own or (self.reaches(replaced, unit, flags) and only in ("", unit)):
                 units[unit] = [*flags, *(sanitize or [])]
@@ -125,7 +172,14 @@ class Builder:
         with self._only_once(str(path)):
             if not path.exists():
                 self._run(
-                    [CXX, "-pthread", *(sanitize or [])[:1], *map(str, objects), "-o", str(path)]
+                    [
+                        self._compiler,
+                        "-pthread",
+                        *(sanitize or [])[:1],
+                        *map(str, objects),
+                        "-o",
+                        str(path),
+                    ]
                 )
         return path
 
@@ -136,9 +190,17 @@ class Builder:
     def syntax(self, unit: str, replaced: dict[str, str]) -> None:
         """Only checks that a unit compiles; CompileError where it does not."""
         overlay = self._overlay(replaced)
-        flags = flags_of(unit)
+        flags = flags_of(unit, self.machine)
         source = overlay / unit if unit in replaced else self.root / unit
-        command = [CXX, *FLAGS, *flags, "-x", "c++", "-fsyntax-only", *self._paths(overlay)]
+        command = [
+            self._compiler,
+            *FLAGS,
+            *flags,
+            "-x",
+            "c++",
+            "-fsyntax-only",
+            *self._paths(overlay),
+        ]
         self._run([*command, str(source)])
 
     def object(self, unit: str, flags: list[str], replaced: dict[str, str]) -> pathlib.Path:
@@ -146,7 +208,10 @@ class Builder:
         used = {f: text for f, text in replaced.items() if f in self.dependencies(unit, flags)}
         state = [RUNTIME.read_text()] + [f"{f}\0{text}" for f, text in sorted(used.items())]
         state += [(self.root / f).read_text() for f in sorted(self.dependencies(unit, flags))]
-        path = self.folder / f"{pathlib.Path(unit).stem}-{_digest(*FLAGS, *flags, *state)}.o"
+        path = (
+            self.folder
+            / f"{pathlib.Path(unit).stem}-{_digest(self._compiler, *FLAGS, *flags, *state)}.o"
+        )
         with self._only_once(str(path)):
             if not path.exists():
                 self._compile(unit, flags, used, path)
@@ -156,7 +221,14 @@ class Builder:
         """The files of the checkout that a unit includes, itself among them."""
         with self._only_once(f"dependencies of {unit}"):
             if unit not in self.includes:
-                command = [CXX, *FLAGS, *flags, "-I", str(self.root / "csrc"), "-MM"]
+                command = [
+                    self._compiler,
+                    *FLAGS,
+                    *flags,
+                    "-I",
+                    str(self.root / "csrc"),
+                    "-MM",
+                ]
                 rule = self._run([*command, str(self.root / unit)])
                 found = re.sub(r"\\\n", " ", rule).split(":", 1)[1].split()
                 root = self.root.resolve()
@@ -169,7 +241,7 @@ class Builder:
         overlay = self._overlay(used)
         source = overlay / unit if unit in used else self.root / unit
         new = path.with_suffix(".new")
-        command = [CXX, *FLAGS, *flags, *self._paths(overlay), "-c", str(source)]
+        command = [self._compiler, *FLAGS, *flags, *self._paths(overlay), "-c", str(source)]
         self._run([*command, "-o", str(new)])
         new.replace(path)
 

@@ -33,8 +33,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "csrc/cpu/lanes_avx512.h": ("kernels",),
     "csrc/cpu/lanes_avx2.h": ("kernels",),
     "csrc/cpu/ieee_env.h": ("environment", "parallel"),
-    "csrc/cpu/lanes_neon.h": (),
-    "csrc/ffi/gemm_call.cc": (),
+    "csrc/cpu/lanes_neon.h": ("orders", "specials", "kernels"),
+    "csrc/ffi/cpu_call.cc": ("fuzz_replay",),
+    "csrc/ffi/gemm_call.cc": ("handler_refusals", "fuzz_replay"),
     "csrc/cuda/byte_lanes.h": ("cuda_kernels",),
     "csrc/cuda/fragment.h": ("cuda_kernels",),
     "csrc/cuda/gemm.cc": ("cuda_kernels",),
@@ -54,3 +55,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "csrc/cuda/tile_gemm.h": ("cuda_kernels",),
     "csrc/cuda/wgmma_kernel.cu": ("cuda_kernels",),
 }
+
+#: Files for an AArch64 processor, which an emulator runs here.
+ELSEWHERE = {"csrc/cpu/lanes_neon.h"}

@@ -17,10 +17,19 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator
 
 from tools.mutation import cpp_sites
-from tools.mutation.cpp_build import BOUNDS, LIBRARY, SANITIZE, Builder, CompileError
+from tools.mutation.cpp_build import (
+    ARGUMENTS,
+    BOUNDS,
+    HERE,
+    SANITIZE,
+    Builder,
+    CompileError,
+    Machine,
+    test_file,
+)
 from tools.mutation.cpp_files import TESTS
 from tools.mutation.cpp_schemata import schemata
-from tools.mutation.mutant import Mutant
+from tools.mutation.mutant import ROOT, Mutant
 from tools.mutation.results import Result
 
 STUCK = 60  # seconds without a processor: threads that wait for each other take no time of one
@@ -34,17 +43,19 @@ class Program:
     test: str
     path: pathlib.Path
     seconds: float = 120
+    machine: Machine = HERE
 
     def kills(self, index: int | None) -> Result | None:
         """What running mutant ``index`` (None: as built) comes to; None if every check passes."""
-        microseconds = round(1e6 * self.seconds)
+        microseconds = round(1e6 * self.seconds * self.machine.slower)
         environment = os.environ | {"MUTANT_MICROSECONDS": str(microseconds)}
         # Parts of a program are not instrumented, and so do not mark what a vector reserves.
         environment["ASAN_OPTIONS"] = "detect_container_overflow=0:detect_leaks=0"
         if index is not None:
             environment["MUTANT"] = str(index)
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        with subprocess.Popen([str(self.path)], env=environment, **streams) as process:
+        command = [*self.machine.runner, str(self.path), *ARGUMENTS.get(self.test, ())]
+        with subprocess.Popen(command, cwd=ROOT, env=environment, **streams) as process:
             code = _wait(process)
         if code == -signal.SIGPROF:
             return Result("timeout")
@@ -69,10 +80,6 @@ def _ticks(pid: int) -> int:
     """How long a process has had a processor, in ticks of the kernel."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
-
-
-def test_file(test: str) -> str:
-    return f"csrc/tests/test_{test}.cc"
 
 
 @dataclasses.dataclass
@@ -102,7 +109,7 @@ class FileRun:
         numbered = [(i, site) for i, site in enumerate(self.sites) if site.mutant.id in ids]
         switched = [(i, site.mutant) for i, site in numbered if site.switchable]
         fixed = [site.mutant for _, site in numbered if not site.switchable]
-        sanitizers = BOUNDS if UNITS.get(self.file) in LIBRARY else SANITIZE
+        sanitizers = BOUNDS if UNITS.get(self.file) in self.builder.machine.library else SANITIZE
         for sanitize, test in itertools.product(([], sanitizers), self.tests):
             survivors = []
             program = self.program(test, sanitize) if switched else None
@@ -125,11 +132,12 @@ class FileRun:
         only = UNITS.get(self.file, "") if sanitize else ""
         path = self.builder.program(test, replaced, only, sanitize)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if (result := Program(test, path).kills(None)) is not None:
+        whole = Program(test, path, machine=self.builder.machine)
+        if (result := whole.kills(None)) is not None:
             raise ValueError(f"{self.file}: {test_file(test)} fails without a mutant: {result}.")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Program(test, path, 0.2 + 3 * taken)
+        return dataclasses.replace(whole, seconds=0.2 + 3 * taken / whole.machine.slower)
 
     def compile(self, mutant: Mutant) -> Result:
         """Whether the mutant compiles, static_asserts included."""
@@ -153,7 +161,7 @@ class FileRun:
                 path = self.builder.program(test, self._replaced(mutant), only)
             except CompileError as error:
                 return _refused(error)
-            result = Program(test, path).kills(None)
+            result = Program(test, path, machine=self.builder.machine).kills(None)
             path.unlink()
             if result is not None:
                 return result
@@ -181,6 +189,7 @@ def _refused(error: CompileError) -> Result:
 
 _AVX2 = "csrc/cpu/target_avx2.cc"
 _CUDA = "csrc/tests/cuda_sources.cc"
+_NEON = "csrc/cpu/target_neon.cc"
 _VBMI = "csrc/cpu/target_avx512_vbmi.cc"
 #: Kernel texts are no units of their own: a unit that includes them, and runs all of them.
 UNITS = {
@@ -190,6 +199,7 @@ UNITS = {
     "csrc/cpu/lanes_avx2.h": _AVX2,
     "csrc/cpu/lanes_avx512.h": "csrc/cpu/target_avx512.cc",
     "csrc/cpu/lanes_avx512_vbmi.h": _VBMI,
+    "csrc/cpu/lanes_neon.h": _NEON,
     "csrc/cpu/pack-inl.h": _VBMI,
     "csrc/cpu/packed_codes.h": _VBMI,
     "csrc/cpu/part_sse2.h": _AVX2,

@@ -62,7 +62,26 @@ CALLS = {
     "fmaxf": ("fminf",),
     "__syncthreads": ("__syncwarp",),
 }
-#: Instructions: part of an intrinsic's name, and what it becomes.
+#: Instructions of NEON.
+CALLS |= {
+    "vaddq_f32": ("vsubq_f32",),
+    "vaddq_u32": ("vsubq_u32",),
+    "vaddq_u8": ("vsubq_u8",),
+    "vandq_u32": ("vorrq_u32",),
+    "vcgtq_s8": ("vcgeq_s8",),
+    "vcleq_u8": ("vcltq_u8",),
+    "vfmaq_f32": ("vfmsq_f32",),
+    "vmaxq_u8": ("vminq_u8",),
+    "vminq_f32": ("vmaxq_f32",),
+    "vminq_u8": ("vmaxq_u8",),
+    "vorrq_u32": ("vandq_u32",),
+    "vqsubq_u8": ("vqaddq_u8",),
+    "vsubq_f32": ("vaddq_f32",),
+    "vsubq_u8": ("vaddq_u8",),
+    "vzip1q_u8": ("vzip2q_u8",),
+    "vzip2q_u8": ("vzip1q_u8",),
+}
+#: Those of x86: part of an intrinsic's name, and what it becomes.
 INSTRUCTIONS = {
     "add": "sub",
     "sub": "add",
