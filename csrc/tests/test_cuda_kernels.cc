@@ -129,6 +129,17 @@ void check_matrix(Coverage& coverage) {
   }
 }
 
+// Gives every code of a row, from 0 to K, the exponent field of its stretch of `length` codes.
+void set_fields(std::vector<uint8_t>& codes, const FloatFormat& format, int64_t k, int64_t length,
+                const std::vector<uint32_t>& fields) {
+  const uint32_t kept = 0x80u | format.mantissa_mask();
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const int64_t stretch = static_cast<int64_t>(i) % k / length;
+    const uint32_t field = fields[static_cast<size_t>(stretch)] << format.mantissa_bits;
+    codes[i] = static_cast<uint8_t>((codes[i] & kept) | field);
+  }
+}
+
 // Exponents that change with every eight codes of K: chunks, splits and tiles have partial sums of
 // all magnitudes, and in another order, or cut elsewhere, they add up to another value.
 void fill_unevenly(GemmCase& gemm, Random& random) {
@@ -136,12 +147,7 @@ void fill_unevenly(GemmCase& gemm, Random& random) {
   for (uint32_t& field : fields) field = static_cast<uint32_t>(random.between(0, 14));
   fields[0] = 14;  // a first code that is read in another's place is seen
   fill_operands(gemm, random, Family::kFiniteCodes);
-  for (size_t i = 0; i < gemm.a.size(); ++i) {
-    const size_t k = i % static_cast<size_t>(gemm.k);
-    const int bits = gemm.formats.a.mantissa_bits;
-    const uint32_t kept = 0x80u | gemm.formats.a.mantissa_mask();
-    gemm.a[i] = static_cast<uint8_t>((gemm.a[i] & kept) | fields[k / 8] << bits);
-  }
+  set_fields(gemm.a, gemm.formats.a, gemm.k, 8, fields);
 }
 
 // Every plan, deep enough that all its splits have something to add; three more: chunks that
@@ -163,6 +169,25 @@ void check_plans(Coverage& coverage) {
     fill_unevenly(gemm, random);
     check_case(gemm, coverage);
     ++number;
+  }
+}
+
+// All products of a block in one binade, so that sums of powers of two are as large as they get;
+// the second half's so far above the first's that an E of one more would cut more of the
+// accumulator.
+void check_equal_exponents(Coverage& coverage) {
+  Random random(14);
+  for (const InstructionModel& model : {kEarly16, kEarly32}) {
+    for (const FormatPair& formats : kFormatPairs) {
+      GemmCase gemm;
+      gemm.model = model;
+      gemm.set_shape(9, 10, 64);
+      gemm.formats = formats;
+      fill_operands(gemm, random, Family::kFiniteCodes);
+      set_fields(gemm.a, formats.a, gemm.k, 32, {1, 12});
+      set_fields(gemm.b, formats.b, gemm.k, 32, {8, 8});
+      check_case(gemm, coverage);
+    }
   }
 }
 
@@ -327,6 +352,7 @@ int main() {
   check_batch_rank();
   check_unaligned_operands();
   check_plans(coverage);
+  check_equal_exponents(coverage);
   check_turns(coverage);
   check_batches(coverage);
   check_initial_accumulators(coverage);
