@@ -100,7 +100,7 @@ def _abstract_eval(*operands, params: GemmParams):
     a, shapes = operands[0], [x.shape for x in operands]
     leading = len(a.shape) - 2
     names = params.names(leading)
-    sizes = sizes_by_name(shapes, names) if leading >= 0 else None
+    sizes = sizes_by_name(shapes, names)
     if sizes is None:
         raise TypeError(f"mmaemu_scaled_mm: operand shapes {shapes} do not fit.")
     own = result_names(leading)
@@ -197,16 +197,17 @@ def _untransposed(value: mlir.ir.Value) -> mlir.ir.Value | None:
 
 
 def _below_added_ones(owner: mlir.ir.Operation, value: mlir.ir.Value) -> mlir.ir.Value | None:
-    """As _untransposed, where ``owner`` only adds ones among the leading dimensions."""
+    """As _untransposed, where ``owner`` only adds ones among the leading dimensions.
+
+    A symbolic size is a negative number in these shapes, and so no size of the static result.
+    """
     outer = mlir.ir.RankedTensorType(value.type)
     inner = mlir.ir.RankedTensorType(owner.operands[0].type)
-    if not (outer.has_static_shape and inner.has_static_shape) or inner.rank < 2:
-        return None
     if outer.shape[-2:] != inner.shape[-2:] or math.prod(outer.shape) != math.prod(inner.shape):
         return None
     if owner.name == "stablehlo.broadcast_in_dim":
         dimensions = list(mlir.ir.DenseI64ArrayAttr(owner.attributes["broadcast_dimensions"]))
-        if dimensions != sorted(dimensions) or dimensions[-2] != outer.rank - 2:
+        if dimensions != sorted(dimensions):
             return None
     source = _untransposed(owner.operands[0])
     if source is None:

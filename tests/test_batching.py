@@ -63,6 +63,16 @@ def test_the_reference_batches_alike(mapped):
     assert_bitwise_equal(reference, kernel)
 
 
+@pytest.mark.parametrize(("rows", "moves"), [(1, False), (2, True)])
+def test_ones_before_the_mapped_axis(rows, moves):
+    """Only they let a mapped axis come first without moving anything."""
+    a = np.moveaxis(operand("a", (BATCH,))[:, :rows], 0, 1)
+    pair, axes = (a, operand("b")), (1, None)
+    function = jax.vmap(gemm, in_axes=axes)
+    assert ("transpose" in str(jax.make_jaxpr(function)(*pair))) == moves
+    assert_bitwise_equal(function(*pair), one_by_one(gemm, list(pair), list(axes)))
+
+
 @pytest.mark.parametrize("b_layout", ["nk", "kn"])
 @pytest.mark.parametrize("axes", [(1, 2), (2, 1), (-1, None), (None, -1), (0, 2), (1, 0)])
 def test_any_axis_mapped(axes, b_layout):

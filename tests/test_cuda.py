@@ -14,6 +14,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gemms import gemm
 
 import mmaemu_jax as mj
 from mmaemu_jax import _native, backends, cuda, cuda_gate
@@ -168,6 +169,16 @@ def test_an_experimental_kernel_warns_and_gets_its_workspace(monkeypatch):
     pass_gate(monkeypatch, "wgmma")
     with pytest.raises(BackendUnavailableError, match="its self-test on cuda:0 failed: here"):
         lowered(k=64)
+
+
+def test_the_workspace_is_for_one_matrix_of_a_batch(monkeypatch):
+    cuda_fakes.install(monkeypatch, cuda_fakes.H200)
+    pass_gate(monkeypatch)
+    function = functools.partial(gemm, b_layout="kn", backend="cuda:wgmma")
+    operands = jnp.zeros((3, 16, 32), E4M3), jnp.zeros((3, 32, 48), E4M3)
+    with pytest.warns(ExperimentalKernelWarning):
+        text = jax.jit(function).trace(*operands).lower(lowering_platforms=("cuda",)).as_text()
+    assert f"tensor<{16 * 32 + 48 * 32 + 128}xui8>" in text
 
 
 def test_a_kernel_of_another_platform(monkeypatch):

@@ -4,9 +4,12 @@ import re
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gemms import finite_codes, gemm
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 from processes import run_python
 
 from mmaemu_jax.testing import assert_bitwise_equal
@@ -88,6 +91,69 @@ def test_a_transposed_weight_costs_nothing(function, args, request):
         with jax.disable_jit():
             desired = function(*args)
         assert_bitwise_equal(jax.jit(function)(*args), desired)
+
+
+def broadcast_in_another_order(x):
+    """``x`` [2, 2, N, K] with its first two dimensions exchanged by a stablehlo.broadcast_in_dim.
+
+    JAX makes none whose dimensions are not in order, but any primitive's lowering may.
+    """
+    reorder = Primitive("reorder")
+    reorder.def_abstract_eval(lambda x: x)
+
+    def lower(_, x):
+        dimensions = mlir.ir.DenseI64ArrayAttr.get([1, 0, 2, 3])
+        name, attributes = "stablehlo.broadcast_in_dim", {"broadcast_dimensions": dimensions}
+        return mlir.ir.Operation.create(name, [x.type], [x], attributes=attributes).results
+
+    mlir.register_lowering(reorder, lower)
+    return reorder.bind(x)
+
+
+@pytest.mark.parametrize(
+    ("make_b", "shape", "layout"),
+    [
+        pytest.param(lambda w: w.T, (K, N), "kn", id="transpose"),
+        pytest.param(lambda w: w.transpose(0, 2, 1), (BATCH, K, N), "kn", id="in a batch"),
+        pytest.param(lambda w: w.transpose(1, 0, 2), (N, BATCH, K), "nk", id="another transpose"),
+        pytest.param(lambda w: w.T[None], (K, N), "kn", id="a one added"),
+        pytest.param(
+            lambda w: w.transpose(0, 2, 1).reshape(1, BATCH, N, K),
+            (BATCH, K, N),
+            "kn",
+            id="a one added by a reshape",
+        ),
+        pytest.param(
+            lambda w: w.transpose(0, 1, 3, 2).reshape(6, N, K),
+            (2, 3, K, N),
+            "kn",
+            id="a reshape of the batch",
+        ),
+        pytest.param(
+            lambda w: jnp.broadcast_to(w.T, (BATCH, N, K)), (K, N), "nk", id="more than ones added"
+        ),
+        pytest.param(lambda w: w.T.reshape(N, K), (2 * K, N // 2), "nk", id="a reshape of rows"),
+        pytest.param(lambda w: w.reshape(N, K), (N * K,), "nk", id="a reshape of a vector"),
+        pytest.param(
+            lambda w: broadcast_in_another_order(w.transpose(0, 1, 3, 2)),
+            (2, 2, K, N),
+            "nk",
+            id="a batch in another order",
+        ),
+    ],
+)
+def test_what_is_taken_for_a_transpose(make_b, shape, layout):
+    """The last two dimensions exchanged, with or without ones added to the batch; no other move."""
+    w = finite_codes(5, shape)
+
+    def function(a, w):
+        b = make_b(w)
+        return gemm(a.reshape((1,) * (b.ndim - 2) + a.shape), b)
+
+    assert f'b_layout = "{layout}"' in jax.jit(function).lower(A, w).as_text()
+    b = jax.jit(make_b)(w)
+    desired = gemm(A.reshape((1,) * (b.ndim - 2) + A.shape), b)
+    assert_bitwise_equal(jax.jit(function)(A, w), desired)
 
 
 CACHE_PROGRAM = """

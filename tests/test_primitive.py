@@ -95,7 +95,7 @@ def test_shapes_without_computing():
     a, b = (jax.ShapeDtypeStruct(shape, E4M3.dtype) for shape in ((1, 3, M, K), (2, 1, N, K)))
     scale = jax.ShapeDtypeStruct((1, 1), np.float32)
     y = jax.eval_shape(partial(gemm, out_dtype=jnp.bfloat16), a, b, scale, scale)
-    assert (y.shape, y.dtype) == ((2, 3, M, N), jnp.bfloat16)
+    assert (y.shape, y.dtype, y.weak_type) == ((2, 3, M, N), jnp.bfloat16, False)
 
 
 @pytest.mark.parametrize(
