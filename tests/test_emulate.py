@@ -23,6 +23,7 @@ from emulate_cases import (
     codes,
     dot,
     emulate,
+    equations,
     only,
     plain,
     reason,
@@ -32,6 +33,7 @@ from jax.experimental import pallas as pl
 from jax.lax import DotAlgorithmPreset, Precision
 
 import mmaemu_jax as mj
+from mmaemu_jax.primitive import scaled_mm_p
 from mmaemu_jax.testing import assert_bitwise_equal
 
 pytestmark = pytest.mark.filterwarnings("ignore::mmaemu_jax.errors.ExperimentalPresetWarning")
@@ -121,6 +123,36 @@ def test_several_contracting_free_and_batch_dimensions():
             jnp.pad(left, ((0, 0), (0, 12))), jnp.pad(right, ((0, 12), (0, 6))), dtype=BF16
         )
         assert_bitwise_equal(y[i, j].reshape(48, 42), desired[:, :42])
+
+
+def test_scales_of_a_batch():
+    """One scalar for all of it; the side without one has a scale of 1."""
+    a, b = codes(4, (3, M, K)), codes(5, (3, K, N))
+    dims = (((2,), (1,)), ((0,), (0,)))
+
+    def fn(a, b, s):
+        a, b = a.astype(F32) * s, b.astype(F32)
+        return lax.dot_general(a, b, dims, preferred_element_type=F32)
+
+    assert only(fn, a, b, S).scale_a == "multiplied"
+    desired = np.stack([plain(x, y, S) for x, y in zip(a, b, strict=True)])
+    assert_bitwise_equal(emulate(fn)(a, b, S), desired)
+    (gemm,) = [e for e in equations(emulate(fn), a, b, S) if e.primitive is scaled_mm_p]
+    assert [x.aval.shape for x in gemm.invars[2:]] == [(1,), (1,)]  # and no scale_result
+
+
+@pytest.mark.parametrize(
+    ("shape", "contract", "layout"),
+    [((K, 4, 8), 0, "kn"), ((4, 8, K), 2, "nk"), ((4, K, 8), 1, "nk")],
+)
+def test_the_second_operand_is_moved_only_where_it_must_be(shape, contract, layout):
+    b, dims = codes(5, shape), (((1,), (contract,)), ((), ()))
+    fn = functools.partial(lax.dot_general, dimension_numbers=dims, preferred_element_type=F32)
+    text = jax.jit(emulate(fn)).lower(A, b).as_text()
+    assert f'b_layout = "{layout}"' in text
+    assert_bitwise_equal(
+        emulate(fn)(A, b).reshape(M, 32), plain(A, jnp.moveaxis(b, contract, 0).reshape(K, 32))
+    )
 
 
 def test_the_split_is_decided_at_the_padded_shape():

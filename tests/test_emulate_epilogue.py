@@ -1,13 +1,33 @@
 """emulate: which scalings and conversions of a result are folded into its GEMM."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from emulate_cases import BF16, E4M3, E5M2, F32, A, B, M, N, S, T, dot, emulate, only, plain, scaled
+from emulate_cases import (
+    BF16,
+    E4M3,
+    E5M2,
+    F32,
+    A,
+    B,
+    M,
+    N,
+    S,
+    T,
+    codes,
+    dot,
+    emulate,
+    only,
+    plain,
+    scaled,
+)
 from jax import lax
 
+import mmaemu_jax as mj
 from mmaemu_jax.testing import assert_bitwise_equal
 
 pytestmark = pytest.mark.filterwarnings("ignore::mmaemu_jax.errors.ExperimentalPresetWarning")
@@ -80,6 +100,16 @@ def test_a_conversion_to_fp8_is_folded(clip, b_dtype, dtype):
     assert (gemm.out_dtype, gemm.epilogue) == (jnp.dtype(dtype).name, "multiplied")
     scale = S.astype(ml_dtypes.bfloat16)
     assert_bitwise_equal(jax.jit(emulate(fn))(A, b, S), plain(A, b, scale, dtype=dtype).T)
+
+
+def test_the_split_of_an_fp8_result_is_known_without_its_scale():
+    """The H100's table was recorded without scale_result, which a folded conversion has."""
+    a, b = codes(1, (64, 1024)), codes(2, (1024, 128))
+    by_table = functools.partial(mj.emulate, profile="hopper")
+    with pytest.warns(mj.errors.UnverifiedSplitWarning, match="recorded without scale_result"):
+        by_table(lambda a, b: to_fp8(dot(a, b), E4M3))(a, b)
+    unscaled = by_table(functools.partial(dot, dtype=E4M3))(a, b)  # no warning, here an error
+    assert_bitwise_equal(unscaled, plain(a, b, dtype=E4M3))
 
 
 @pytest.mark.filterwarnings("ignore::mmaemu_jax.errors.UnverifiedSplitWarning")

@@ -113,9 +113,7 @@ def _free(x: jax.Array, contract: Sequence[int], batch: Sequence[int]) -> list[i
 
 def _matrices(x: jax.Array, batch: Sequence[int], rows: Sequence[int], columns: Sequence[int]):
     """``x`` as (*batch, rows, columns), with each group of dimensions made one."""
-    order = [*batch, *rows, *columns]
-    if order != list(range(x.ndim)):
-        x = x.transpose(order)
+    x = x.transpose([*batch, *rows, *columns])
     sizes = [x.shape[i] for i in range(len(batch))]
     middle = len(batch) + len(rows)
     return x.reshape(*sizes, math.prod(x.shape[len(batch) : middle]), math.prod(x.shape[middle:]))

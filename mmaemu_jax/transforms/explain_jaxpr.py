@@ -137,7 +137,7 @@ def _planned(gemm: Fp8Gemm, profile: Profile, splitk: SplitArgument) -> GemmPlan
     if gemm.accumulate == "unknown":
         return "dot_general: the algorithm of its precision is not one of FP8."
     try:
-        plan = plan_scaled_mm(gemm.as_call(), profile, splitk)
+        plan = plan_scaled_mm(gemm.as_call(scale_result=False), profile, splitk)
     except MmaemuError as error:
         return str(error)
     return "dot_general: the GEMM is empty, nothing is accumulated (R15)." if plan is None else plan

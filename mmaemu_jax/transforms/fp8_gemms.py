@@ -31,8 +31,11 @@ class Fp8Gemm:
     accumulate: AccumulateMode
     params: GemmParams | None = None
 
-    def as_call(self, *, scale_result: bool = False) -> ScaledMmCall:
-        """The scaled_mm call that computes one element of the batch, with scalar scales."""
+    def as_call(self, *, scale_result: bool) -> ScaledMmCall:
+        """The scaled_mm call that computes one element of the batch, with scalar scales.
+
+        ``scale_result`` says whether that of the result is among them.
+        """
         scale = Operand((), np.dtype(np.float32))
         return ScaledMmCall(
             Operand((self.M, self.K), self.dtype_a),
