@@ -215,7 +215,12 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
         "transforms/jaxpr_report.py",
         "transforms/source_location.py",
     ),
-    "identification of other GEMMs, and the tools for tests": ("identify/", "testing/"),
+    "identification of other GEMMs, checks of recorded ones, and the tools for tests": (
+        "identify/",
+        "outputs/",
+        "testing/",
+        "transforms/record.py",
+    ),
     "which kernel computes, never what: all give the same bits (R24)": (
         "backends.py",
         "registration.py",
@@ -230,8 +235,9 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
         "cuda_record.py",
         "cuda_replay.py",
     ),
-    "names, errors and settings": (
+    "names, errors, settings, and how files are written": (
         "__init__.py",
+        "atomic_file.py",
         "config.py",
         "data/",
         "errors.py",
