@@ -52,12 +52,17 @@ def test_any_operands_mapped(mapped):
     assert_bitwise_equal(jax.jit(jax.vmap(call, in_axes=axes))(*operands), desired)
 
 
+@pytest.mark.parametrize("b_layout", ["nk", "kn"])
 @pytest.mark.parametrize("mapped", [("a",), ("b", "scale_a"), ("scale_result",), ("c",), NAMES])
-def test_the_reference_batches_alike(mapped):
+def test_the_reference_batches_alike(mapped, b_layout):
     operands = [operand(name, (BATCH,) if name in mapped else ()) for name in NAMES]
+    if b_layout == "kn":
+        operands[1] = operands[1].swapaxes(-1, -2)
     axes = [0 if name in mapped else None for name in NAMES]
     kernel, reference = (
-        jax.jit(jax.vmap(partial(call, backend=backend), in_axes=axes))(*operands)
+        jax.jit(jax.vmap(partial(call, backend=backend, b_layout=b_layout), in_axes=axes))(
+            *operands
+        )
         for backend in ("auto", "reference")
     )
     assert_bitwise_equal(reference, kernel)

@@ -138,6 +138,18 @@ def test_one_call_serves_both_platforms(monkeypatch):
         assert _native.GEMM_TARGET not in text_for(("cpu", "cuda", "tpu"))
 
 
+def test_programs_for_both_platforms_without_kernels_for_both(monkeypatch):
+    cuda_fakes.install(monkeypatch)
+    with pytest.raises(
+        BackendUnavailableError, match="'cpu:scalar' was asked for in a program for"
+    ):
+        text_for(("cpu", "cuda"), "cpu:scalar")
+    assert _native.GEMM_TARGET not in text_for(("cpu", "cuda"), "reference")
+    cuda_fakes.remove(monkeypatch)
+    with pytest.warns(BackendFallbackWarning, match="no kernels for cuda"):
+        assert _native.GEMM_TARGET not in text_for(("cpu", "cuda"))
+
+
 def test_transposes_are_read_not_made(monkeypatch):
     cuda_fakes.install(monkeypatch)
     assert 'b_layout = "kn"' in text_for(("cuda",), transposed=True)

@@ -54,14 +54,17 @@ def python_blocks(path: pathlib.Path) -> list[tuple[str, str | None]]:
 
 @pytest.mark.parametrize("path", [p for p in PAGES if python_blocks(p)], ids=page_id)
 def test_python_blocks_run_and_print_what_is_shown(path, capsys):
+    def run(code: str) -> None:
+        exec(compile(code, str(path), "exec"), namespace)
+
     namespace = {"__name__": path.stem}
-    (beginning, _), *others = blocks = python_blocks(path)
-    if path.name in SHARED_BEGINNING:
-        exec(compile(beginning, str(path), "exec"), namespace)
-        blocks = others
+    blocks = python_blocks(path)
+    beginning = blocks.pop(0)[0] if path.name in SHARED_BEGINNING else None
     for block, shown in blocks:
-        here = dict(namespace) if path.name in SHARED_BEGINNING else namespace
-        exec(compile(block, str(path), "exec"), here)
+        if beginning is not None:
+            namespace = {"__name__": path.stem}
+            run(beginning)
+        run(block)
         printed = capsys.readouterr().out
         assert shown is None or printed == shown
 
@@ -87,9 +90,11 @@ def test_every_cited_rule_exists():
 def anchors(path: pathlib.Path) -> set[str]:
     """The anchors that GitHub gives the headings of a page, and those that it sets itself."""
     text = ANY_BLOCK.sub("", path.read_text())
-    headings = HEADING.findall(text)
-    slugs = {re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings}
-    return slugs | set(ANCHOR.findall(text))
+    return {slug(heading) for heading in HEADING.findall(text)} | set(ANCHOR.findall(text))
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-")
 
 
 @pytest.mark.parametrize("path", LINKED_PAGES, ids=page_id)

@@ -12,6 +12,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 from processes import run_python
 
+from mmaemu_jax import _native
 from mmaemu_jax.testing import assert_bitwise_equal
 
 M, N, K, BATCH = 32, 48, 64, 3
@@ -154,6 +155,12 @@ def test_what_is_taken_for_a_transpose(make_b, shape, layout):
     b = jax.jit(make_b)(w)
     desired = gemm(A.reshape((1,) * (b.ndim - 2) + A.shape), b)
     assert_bitwise_equal(jax.jit(function)(A, w), desired)
+
+
+@pytest.mark.parametrize(("backend", "calls"), [("auto", 1), ("cpu:scalar", 1), ("reference", 0)])
+def test_the_reference_calls_no_kernel(backend, calls):
+    text = jax.jit(partial(gemm, backend=backend)).lower(A, W).as_text()
+    assert text.count(f"custom_call @{_native.GEMM_TARGET}") == calls
 
 
 CACHE_PROGRAM = """

@@ -157,6 +157,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/test_batching.py::test_ones_before_the_mapped_axis",
         "tests/test_lowering.py::test_a_transposed_weight_costs_nothing",
         "tests/test_lowering.py::test_what_is_taken_for_a_transpose",
+        "tests/test_lowering.py::test_the_reference_calls_no_kernel",
         "tests/test_cuda.py",
         "tests/test_sharding.py::test_m_and_n",
         "tests/test_sharding.py::test_all_operands_under_vmap",
