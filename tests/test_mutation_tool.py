@@ -167,6 +167,15 @@ def test_no_survivor_is_unexplained(language):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_the_counts_are_those_of_the_sources(language):
+    """What has changed since is "not run" on the page: `python -m tools.mutation --report`."""
+    found, _ = committed(language)
+    module = __import__(f"tools.mutation.{language}", fromlist=["mutants"])
+    counts = {file: len(module.mutants(file)) for file in module.files()}
+    assert {file: entry.mutants for file, entry in found.files.items()} == counts
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_no_proof_is_stale(language):
     found, proofs = committed(language)
     assert report.wrong_proofs(found, proofs) == []

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -11,7 +12,7 @@
 
 namespace mmaemu::cuda {
 
-inline constexpr int64_t kMaxBlocks = 0x7FFFFFFF;  // of gridDim.x
+inline constexpr int64_t kMaxBlocks = std::numeric_limits<int32_t>::max();  // of gridDim.x
 
 // Device memory that XLA lent for one call; its size follows from the call (cuda.py).
 struct Workspace {

@@ -24,8 +24,8 @@ struct SplitTurn {
 
 MMAEMU_HD constexpr SplitTurn split_turn(const AccumulationPlan& plan, int64_t n) {
   using Then = SplitTurn::Then;
+  if (!plan.pairwise) return {n, n == 0 ? Then::kAssign : Then::kAdd};
   const int64_t last = plan.splits - 1;
-  if (!plan.pairwise || last == 0) return {n, n == 0 ? Then::kAssign : Then::kAdd};
   if (n == 0) return {last, Then::kAssign};
   const int64_t half = ceil_div(plan.splits, 2);
   const int64_t pairs = last - half;  // slots of two partials come first

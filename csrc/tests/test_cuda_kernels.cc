@@ -150,13 +150,15 @@ void fill_unevenly(GemmCase& gemm, Random& random) {
   set_fields(gemm.a, gemm.formats.a, gemm.k, 8, fields);
 }
 
-// Every plan, deep enough that all its splits have something to add; three more: chunks that
-// end where no split does, and where no word does; a step that goes on into a last tile beyond K.
+// Every plan, deep enough that all its splits have something to add; four more: chunks that
+// end where no split does, where no word does, and after one code; a step that goes on into a last
+// tile beyond K.
 void check_plans(Coverage& coverage) {
   Random random(12);
   std::vector<AccumulationPlan> plans(kPlans.begin(), kPlans.end());
   plans.push_back({48, 3, 64, false, false});
   plans.push_back({47, 1, 0, false, false});
+  plans.push_back({1, 1, 0, false, false});
   plans.push_back({0, 2, 8, true, false});
   int number = 0;
   for (const AccumulationPlan& plan : plans) {

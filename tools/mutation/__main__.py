@@ -50,12 +50,14 @@ def main() -> int:
     arguments = parse()
     languages = [arguments.language] if arguments.language else list(report.LANGUAGES)
     if arguments.report:
+        for name in report.LANGUAGES:
+            recount(name, load_language(name))
         report.write()
         return 0
     failed = False
     end = time.monotonic() + 60 * arguments.minutes
     for name in languages:
-        language = cast(Language, importlib.import_module(f"tools.mutation.{name}"))
+        language = load_language(name)
         files = [f for f in language.files() if not arguments.files or f in arguments.files]
         if arguments.list or arguments.show:
             show(language, files, arguments.show)
@@ -66,6 +68,10 @@ def main() -> int:
     if not (arguments.list or arguments.show or arguments.survivors):
         report.write()
     return int(failed)
+
+
+def load_language(name: str) -> Language:
+    return cast(Language, importlib.import_module(f"tools.mutation.{name}"))
 
 
 def parse() -> argparse.Namespace:
@@ -101,6 +107,17 @@ def print_survivors(found: Results, files: list[str]) -> None:
     for name in report.survivors(found, equivalents.proofs(found.language)):
         if name.split(" | ", 1)[0] in files:
             print(f"  '''{name}''',")
+
+
+def recount(name: str, language: Language) -> None:
+    """Counts the mutants of every file as it is now: a changed line has no results."""
+    path = results.path_of(name)
+    found = results.load(path)
+    found.files = {file: found.files.get(file, FileResults()) for file in language.files()}
+    for file, entry in found.files.items():
+        entry.left_out = language.left_out(file)
+        entry.keep(language.mutants(file))
+    results.save(found, path)
 
 
 def run(

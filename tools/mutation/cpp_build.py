@@ -29,7 +29,7 @@ VBMI = [*AVX512, "-mavx512vbmi", "-mavx512bitalg", "-mavx512vnni", "-mgfni"]
 TEST_FLAGS = ["-DMMAEMU_FEWER_CASES", "-include", str(RUNTIME)]
 
 #: For what is read or written beyond an end, which may change no result.
-SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-wrapv"]
+SANITIZE = ["-fsanitize=address,undefined,bounds-strict", "-fno-sanitize-recover=all", "-fno-wrapv"]
 #: The same for kernel texts, which take the others minutes to compile.
 BOUNDS = ["-fsanitize=bounds", "-fno-sanitize-recover=all"]
 
