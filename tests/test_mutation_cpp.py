@@ -1,6 +1,7 @@
 """tools/mutation over C++: the sites of a source, and two ways of running that have to agree."""
 
 import pathlib
+import re
 import shutil
 import sys
 
@@ -89,12 +90,22 @@ def test_what_only_a_device_compiles_is_counted_and_not_mutated():
 
 
 def test_units_of_a_test_are_those_of_cmake():
-    cmake = (ROOT / "csrc/tests/CMakeLists.txt").read_text()
-    for test, units in TEST_UNITS.items():
-        names = [unit.removeprefix("csrc/tests/").replace("csrc/", "../") for unit in units]
-        assert f"add_executable(test_{test}\n  {' '.join(names)})" in cmake
-        for flag in {flag.removeprefix("-D") for flags in units.values() for flag in flags}:
-            assert f"target_compile_definitions(test_{test} PRIVATE {flag})" in cmake
+    """The executables of csrc/tests by themselves; the handlers and fuzz targets as libraries."""
+    tests = (ROOT / "csrc/tests/CMakeLists.txt").read_text()
+    handlers = re.search(r"mmaemu_handlers STATIC\s+(.*?)\)", (ROOT / "CMakeLists.txt").read_text())
+    fuzz = re.search(r"FUZZ_SOURCES (.*?)\)", (ROOT / "csrc/fuzz/CMakeLists.txt").read_text())
+    library = set(handlers[1].split())
+    targets = {f"csrc/fuzz/{name}" for name in fuzz[1].split()} | {"csrc/fuzz/test_fuzz_replay.cc"}
+    units = {test: list(paths) for test, paths in TEST_UNITS.items()}
+    assert set(units.pop("fuzz_replay")) == targets | library
+    assert set(units.pop("handler_refusals")) == {"csrc/tests/test_handler_refusals.cc"} | library
+    for test in units:
+        names = [
+            unit.removeprefix("csrc/tests/").replace("csrc/", "../") for unit in TEST_UNITS[test]
+        ]
+        assert f"add_executable(test_{test}\n  {' '.join(names)})" in tests
+        for flag in {f.removeprefix("-D") for flags in TEST_UNITS[test].values() for f in flags}:
+            assert f"target_compile_definitions(test_{test} PRIVATE {flag})" in tests
 
 
 def test_what_cannot_be_parsed_is_refused():
