@@ -18,7 +18,6 @@ from mmaemu_jax.platforms import (
     resolve,
 )
 from mmaemu_jax.platforms.split_resolver import dimension_argument
-from mmaemu_jax.plotting import COLOURS, new_figure
 
 UNKNOWN = "unknown"
 
@@ -47,11 +46,6 @@ class MRun:
     def split(self) -> str:
         """The split for people."""
         return UNKNOWN if self.S is None else f"S = {self.S} ({self.scheme})"
-
-    @property
-    def split_kind(self) -> str:
-        """How the parts are combined, for a legend."""
-        return UNKNOWN if self.S is None else "not split" if self.S == 1 else self.scheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,33 +104,13 @@ class BatchInvarianceReport:
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
         """
-        figure, ax = new_figure("BatchInvarianceReport.plot", 7.2, 2.8)
-        colours = dict(
-            zip(dict.fromkeys(run.split_kind for run in self.runs), COLOURS, strict=False)
-        )
-        lowest = max(self.runs[0].first, 1) if self.runs else 1  # 0 has no place on the scale
-        for run in self.splits:
-            span = (max(run.first - 0.5, lowest), max(run.last + 0.5, lowest))
-            if run.S is None:
-                ax.axvspan(*span, color="#eeeeee", label=UNKNOWN)
-            else:
-                colour, label = colours[run.split_kind], run.split_kind
-                ax.fill_between(span, run.S, color=colour, alpha=0.25, linewidth=0)
-                ax.hlines(run.S, *span, color=colour, linewidth=2.5, label=label)
-                ax.plot((run.first, run.last), (run.S, run.S), ".", color=colour)
-        labels = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-        ax.legend(labels.values(), labels.keys(), fontsize=8, loc="upper right")
-        ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_formatter("{x:.0f}")
-        ax.set_yticks(sorted({run.S for run in self.runs if run.S is not None}))
-        ax.set(xlabel="M", ylabel="parts of K (S)", xlim=(0.9 * lowest, None), ylim=(0, None))
-        ax.set_title(self._head, fontsize=9)
-        if path is not None:
-            figure.savefig(path, dpi=90)
-        return figure
+        from mmaemu_jax.batch_invariance_plot import plot  # only a plot needs it
+
+        return plot(self, path)
 
     @property
-    def _head(self) -> str:
+    def head(self) -> str:
+        """The GEMM in a line, as a title."""
         mode = "fast" if self.use_fast_accum else "slow"
         return (
             f"N={self.N} K={self.K} {self.a_dtype} x {self.b_dtype} -> {self.out_dtype}, {mode} "
@@ -147,7 +121,7 @@ class BatchInvarianceReport:
         runs = self.splits
         spans = [str(r.first) if r.count == 1 else f"{r.first}..{r.last}" for r in runs]
         width = max(map(len, [*spans, "M"]))
-        lines = [self._head, f"{'M':<{width}}  {'count':>6}  {'split':<22} source"]
+        lines = [self.head, f"{'M':<{width}}  {'count':>6}  {'split':<22} source"]
         for span, run in zip(spans, runs, strict=True):
             mark = "" if run.verified or run.S is None else " (not verified)"
             lines.append(f"{span:<{width}}  {run.count:>6}  {run.split:<22} {run.source}{mark}")

@@ -5,6 +5,8 @@ import inspect
 import json
 import sys
 
+import jax
+import jax.export
 import numpy as np
 import pytest
 
@@ -102,6 +104,12 @@ def test_rows_of_one_run_have_equal_bits():
         return mj.accumulate(a[:m], b, use_fast_accum=True, profile="ada", splitk=(2, "serial"))[0]
 
     mj.testing.assert_bitwise_equal(row(1), row(48))
+
+
+def test_symbolic_dimensions():
+    (m,) = jax.export.symbolic_shape("m")
+    with pytest.raises(TypeError, match=r"^batch_invariance: M must not be symbolic, got \[m\]"):
+        mj.batch_invariance(16, 16, **GEMM, M=[m])
 
 
 @pytest.mark.parametrize(

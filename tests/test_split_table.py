@@ -13,7 +13,13 @@ from recordings import VECTORS
 from mmaemu_jax.errors import MmaemuError
 from mmaemu_jax.platforms import split_table
 from mmaemu_jax.platforms.split_setting import Setting
-from mmaemu_jax.platforms.split_table import Combination, list_tables, load_table, read_table
+from mmaemu_jax.platforms.split_table import (
+    Combination,
+    is_table,
+    list_tables,
+    load_table,
+    read_table,
+)
 
 H100, RTX4060 = "heur_h100pcie_lt12.8.3.14", "heur_rtx4060_lt12.8.3.14"
 MIB = 1 << 20
@@ -184,6 +190,27 @@ def test_verified_combinations():
     assert not load_table(H100).is_verified(dataclasses.replace(known, S=99))
 
 
+def test_what_is_a_table(tmp_path, monkeypatch):
+    """A shipped one by its name, a recorded one by its folder and name; a name alone is no file."""
+    recorded = tmp_path / "mine"
+    recorded.with_suffix(".json").touch()
+    assert is_table(H100)
+    assert is_table(str(recorded))
+    assert not is_table(str(tmp_path / "absent"))
+    monkeypatch.chdir(tmp_path)
+    assert not is_table("mine")
+
+
+def test_a_recorded_table_is_read_from_its_folder(tmp_path):
+    for file in split_table._FOLDER.iterdir():
+        shutil.copyfile(file, tmp_path / file.name)
+    digests = json.loads((split_table._FOLDER / "manifest.json").read_text())
+    for suffix in ("json", "npz"):
+        (tmp_path / f"{H100}.{suffix}").rename(tmp_path / f"mine.{suffix}")
+    (tmp_path / "manifest.json").write_text(json.dumps({"mine": digests[H100]}))
+    assert load_table(str(tmp_path / "mine")).settings == load_table(H100).settings
+
+
 def test_unknown_tables():
     with pytest.raises(ValueError, match=f"unknown table_id 'nope'; known: {H100}, .*Ways out"):
         load_table("nope")
@@ -209,6 +236,7 @@ def test_changed_files_are_refused(tmp_path, suffix):
         ("manifest.json", b"", "manifest.json does not list the digests"),
         ("manifest.json", b"\xff{", "manifest.json does not list the digests"),
         ("manifest.json", b"[1]", "manifest.json does not list the digests"),
+        ("manifest.json", b'{"t": {"json": "0", "npz": 1}}', "manifest.json does not list"),
         ("manifest.json", f'{{"{H100}": {{"json": 1}}}}'.encode(), "manifest.json does not list"),
         ("manifest.json", None, r"manifest.json cannot be read \(.*No such file"),
         (f"{H100}.npz", None, rf"{H100}.npz cannot be read \(.*No such file"),

@@ -10,7 +10,7 @@ import pytest
 from reference_calls import FLOAT32, reference_bits
 
 from mmaemu_jax.epilogue import CANONICAL_NAN
-from mmaemu_jax.formats import E4M3, E5M2, FORMATS
+from mmaemu_jax.formats import E4M3, E5M2, FORMATS, as_dtype, format_named
 from mmaemu_jax.instruction import HOPPER
 from mmaemu_jax.reference import _f64, block_fma
 
@@ -20,6 +20,20 @@ PAIRS = [(x, y) for x in FORMATS for y in FORMATS]
 
 def name(value):
     return value.name
+
+
+@pytest.mark.parametrize(
+    "value", ["f4,f4", "(2,)f4", [("x", "f4")], np.zeros(1, np.float32), 4, "a b"]
+)
+def test_what_numpy_makes_a_dtype_of_and_is_none(value):
+    assert as_dtype(value) is None
+    assert format_named(value) is None
+
+
+def test_names_of_formats_and_dtypes():
+    assert as_dtype("float32") == as_dtype(np.float32) == as_dtype("<f4") == np.float32
+    assert [format_named(x) for x in ("e5m2", E5M2.dtype, E5M2, "float8_e5m2")] == [E5M2] * 4
+    assert format_named(np.float32) is None
 
 
 def decode_all(fmt):

@@ -198,6 +198,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
 OUTSIDE: dict[str, tuple[str, ...]] = {
     "command line, demonstration, benchmarks, plots and studies": (
         "__main__.py",
+        "batch_invariance_plot.py",
         "bench/",
         "cli.py",
         "commands/",
