@@ -20,6 +20,8 @@ inline constexpr int kWgmmaRows = 64;  // of one warpgroup
 inline constexpr int kConsumers = 2;   // warpgroups that multiply
 inline constexpr int kWgmmaTileRows = kWgmmaRows * kConsumers;
 inline constexpr int kWgmmaThreads = 128 * (kConsumers + 1);
+inline constexpr int kConsumerWarps = 4 * kConsumers;
+static_assert(32 * kConsumerWarps == kWgmmaThreads - 128);
 
 template <int kColumns>
 struct WgmmaMemory {
@@ -238,10 +240,8 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   auto& memory = *reinterpret_cast<typename Tile::Memory*>(dynamic_shared());
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
-    for (int i = 0; i < Tile::Memory::kStages; ++i) {
-      barrier_init(&memory.full[i], 1);
-      barrier_init(&memory.empty[i], 4 * kConsumers);
-    }
+    for (uint64_t& full : memory.full) barrier_init(&full, 1);
+    for (uint64_t& empty : memory.empty) barrier_init(&empty, kConsumerWarps);
   }
   barriers_ready();
   const int64_t row_tiles = ceil_div(g.m, kWgmmaTileRows);

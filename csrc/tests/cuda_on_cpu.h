@@ -345,6 +345,9 @@ inline void mma_bf16_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint32_t b) {
   leave_exchange();
 }
 
+// How often a thread has asked for a warpgroup multiply-add (sm90_on_cpu.h).
+inline int64_t wgmma_calls = 0;
+
 // Runs the whole grid before it returns, or as many blocks of it: a kernel whose blocks take turns
 // at the tasks must not mind.
 inline int64_t most_blocks = 0x7FFFFFFF;

@@ -1,12 +1,19 @@
-// cuda/sm90.h for the CPU: copies and warpgroup multiply-adds happen at once, barriers count as
-// theirs do. The layouts are the hardware's: swizzled lines, descriptors, accumulator registers.
+// cuda/sm90.h for the CPU: copies happen at once, warpgroup multiply-adds as late as they may, when
+// they are waited for, and barriers count as theirs do. The layouts are the hardware's: swizzled
+// lines, descriptors, accumulator registers. What a kernel may not rely on ends the program: a
+// buffer that is written again before every consumer warp has read it, a second arrival of a warp.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
+#include <vector>
 
 #include "numerics/block_fma.h"
 #include "numerics/specials.h"
@@ -35,29 +42,48 @@ inline uint32_t shared_address(const void* at) {
   return static_cast<uint32_t>(static_cast<const unsigned char*>(at) - dynamic_shared());
 }
 
+[[noreturn]] inline void give_up(const char* what) {
+  std::printf("sm90_on_cpu: %s\n", what);
+  std::fflush(stdout);
+  std::abort();
+}
+inline unsigned own_warp() { return cuda_on_cpu::block.thread() / 32; }
+
 // A barrier of hardware: its word in shared memory is a key.
 struct HostBarrier {
   int expected = 0;
   int pending = 0;
   int64_t bytes = 0;
   uint32_t phase = 0;
+  uint32_t warps = 0;  // that have arrived in this phase
 
+  void arrive() {
+    if ((warps >> own_warp() & 1) != 0) give_up("a warp arrives twice in one phase of a barrier");
+    warps |= 1u << own_warp();
+    if (--pending < 0) give_up("more arrivals than a barrier expects");
+    check();
+  }
   void check() {
     if (pending != 0 || bytes != 0) return;
     phase ^= 1;
     pending = expected;
+    warps = 0;
   }
 };
 inline std::map<const uint64_t*, HostBarrier> host_barriers;
 
+// What the copy engine has written, by its place in shared memory.
+struct HostBox {
+  uint32_t bytes;
+  uint32_t readers;  // warps
+};
+inline std::map<uint32_t, HostBox> host_boxes;
+inline constexpr uint32_t kConsumerMask = 0xFF;  // two warpgroups
+
 inline void barrier_init(uint64_t* barrier, int arrivals) {
-  host_barriers[barrier] = {arrivals, arrivals, 0, 0};
+  host_barriers[barrier] = {arrivals, arrivals, 0, 0, 0};
 }
-inline void barriers_ready() { __syncthreads(); }
-inline void barrier_arrive(uint64_t* barrier) {
-  --host_barriers[barrier].pending;
-  host_barriers[barrier].check();
-}
+inline void barrier_arrive(uint64_t* barrier) { host_barriers[barrier].arrive(); }
 inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
   host_barriers[barrier].bytes += bytes;
   barrier_arrive(barrier);
@@ -74,7 +100,12 @@ inline uint32_t swizzled(uint32_t address) { return address ^ (address >> 7 & 7)
 
 inline void copy_box(void* to, const OperandMap& map, int64_t line, int64_t k, uint64_t* barrier) {
   const uint32_t start = shared_address(to);
-  if (start % 1024 != 0) std::abort();
+  if (start % 1024 != 0) give_up("a box that is not aligned");
+  const auto before = host_boxes.find(start);
+  if (before != host_boxes.end() && before->second.readers != kConsumerMask) {
+    give_up("codes are overwritten before every consumer warp has read them");
+  }
+  host_boxes[start] = {128u * static_cast<uint32_t>(map.box_lines), 0};
   for (int i = 0; i < map.box_lines; ++i) {
     for (int j = 0; j < 128; ++j) {
       const bool inside = line + i < map.lines && k + j < map.depth;
@@ -86,18 +117,60 @@ inline void copy_box(void* to, const OperandMap& map, int64_t line, int64_t k, u
   host_barriers[barrier].check();
 }
 
+// Executed by all threads of a warpgroup.
 template <int kRegisters>
-void give_registers_up() {}
+void set_registers() {
+  static_assert(kRegisters % 8 == 0 && 24 <= kRegisters && kRegisters <= 256);
+  cuda_on_cpu::block.wait(80 + static_cast<int>(cuda_on_cpu::block.thread() / 128), 128);
+}
 template <int kRegisters>
-void take_registers() {}
+void give_registers_up() {
+  set_registers<kRegisters>();
+}
+template <int kRegisters>
+void take_registers() {
+  set_registers<kRegisters>();
+}
+
+// The multiply-adds of a thread that are not done yet, in their groups; the last one is open.
+using WgmmaGroups = std::deque<std::vector<std::function<void()>>>;
+inline std::vector<WgmmaGroups> wgmma_groups(cuda_on_cpu::kMostThreads);
+inline WgmmaGroups& own_groups() { return wgmma_groups[cuda_on_cpu::block.thread()]; }
+
+// The first that every thread of a block calls.
+inline void barriers_ready() {
+  if (cuda_on_cpu::block.thread() == 0) host_boxes.clear();
+  own_groups().clear();
+  __syncthreads();
+}
+
 inline void wgmma_begin() {}
-inline void wgmma_commit() {}
+inline void wgmma_commit() { own_groups().emplace_back(); }
 template <int kGroupsLeft>
-void wgmma_wait() {}
+void wgmma_wait() {
+  static_assert(kGroupsLeft >= 0);
+  // Some warps come late.
+  for (unsigned i = 0; i < own_warp() * 5 % 7; ++i) cuda_on_cpu::block.spin();
+  WgmmaGroups& groups = own_groups();
+  while (groups.size() > kGroupsLeft + 1) {
+    for (const std::function<void()>& multiply_add : groups.front()) multiply_add();
+    groups.pop_front();
+  }
+}
+
+// The box that a descriptor points into has a reader more.
+inline void note_reader(uint64_t descriptor) {
+  const auto start = static_cast<uint32_t>((descriptor & 0x3FFF) << 4);
+  auto box = host_boxes.upper_bound(start);
+  if (box == host_boxes.begin()) give_up("a descriptor of what was not copied");
+  --box;
+  if (start - box->first >= box->second.bytes) give_up("a descriptor beyond a box");
+  box->second.readers |= 1u << own_warp();
+}
 
 // The first 32 codes of line i of a descriptor's matrix. Swizzling keeps 16 of them together.
 inline void copy_codes(uint64_t descriptor, uint32_t i, uint8_t (&codes)[32]) {
-  if (descriptor >> 62 != 1) std::abort();  // 128-byte swizzling
+  if (descriptor >> 62 != 1) give_up("not 128-byte swizzling");
   const auto start = static_cast<uint32_t>((descriptor & 0x3FFF) << 4);
   const auto group = static_cast<uint32_t>((descriptor >> 32 & 0x3FFF) << 4);
   const uint32_t line = start + i / 8 * group + i % 8 * 128;
@@ -131,7 +204,9 @@ inline uint32_t native_block(const InstructionModel& model, const FloatFormat& f
 }
 
 template <int kColumns, bool kIsE5M2A, bool kIsE5M2B>
-void wgmma(float (&d)[kColumns / 2], uint64_t a, uint64_t b, int keep) {
+void wgmma_at_last(float (&d)[kColumns / 2], uint64_t a, uint64_t b, int keep) {
+  note_reader(a);
+  note_reader(b);
   const unsigned thread = cuda_on_cpu::block.thread() % 128;
   const unsigned first_row = thread / 32 * 16 + thread % 32 / 4;
   for (unsigned i = 0; i < kColumns / 2; ++i) {
@@ -145,6 +220,14 @@ void wgmma(float (&d)[kColumns / 2], uint64_t a, uint64_t b, int keep) {
                                         kIsE5M2B ? kE5M2 : kE4M3, codes_b,
                                         keep ? __float_as_uint(d[i]) : 0));
   }
+}
+
+template <int kColumns, bool kIsE5M2A, bool kIsE5M2B>
+void wgmma(float (&d)[kColumns / 2], uint64_t a, uint64_t b, int keep) {
+  ++wgmma_calls;
+  if (own_groups().empty()) own_groups().emplace_back();
+  own_groups().back().push_back(
+      [&d, a, b, keep] { wgmma_at_last<kColumns, kIsE5M2A, kIsE5M2B>(d, a, b, keep); });
 }
 
 // mma.sync m16n8k32: two chained blocks of 16.

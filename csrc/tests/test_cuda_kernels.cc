@@ -45,9 +45,12 @@ std::vector<uint8_t> run_cuda(const GemmCase& gemm, const cuda::Kernel& kernel, 
     // Blocks of the wgmma kernel have one tile each; those of the others go on to the next.
     const bool is_wgmma = std::string(kernel.name) == "wgmma";
     cuda::most_blocks = is_wgmma || gemm.k % 2 == 0 ? cuda::kMaxBlocks : 2;
+    const int64_t calls_before = cuda::wgmma_calls;
     const bool ok = kernel.launch(*g, workspace, nullptr) == cudaSuccess;
     cuda::most_blocks = cuda::kMaxBlocks;
     MMAEMU_CHECK(ok, kernel.name, gemm.text());
+    // With the workspace that it asks for, it computes itself.
+    MMAEMU_CHECK((cuda::wgmma_calls > calls_before) == is_wgmma, kernel.name, gemm.text());
   });
 }
 
@@ -193,6 +196,39 @@ void check_equal_exponents(Coverage& coverage) {
   }
 }
 
+// The plans that wgmma runs: chains and splits of whole stages, of which the last is cut; several
+// tiles in either direction.
+void check_whole_stages() {
+  Random random(15);
+  cpu::SerialPool serial;
+  constexpr std::array<AccumulationPlan, 8> kWhole{{{0, 1, 0, false, false},
+                                                    {128, 1, 0, false, false},
+                                                    {256, 1, 0, false, false},
+                                                    {0, 2, 128, false, false},
+                                                    {0, 3, 128, false, false},
+                                                    {128, 3, 128, false, false},
+                                                    {256, 2, 256, true, false},
+                                                    {0, 2, 256, true, false}}};
+  constexpr std::array<std::array<int64_t, 3>, 3> kShapes{
+      {{5, 260, 956}, {130, 9, 1660}, {130, 260, 200}}};
+  int number = 0;
+  for (const AccumulationPlan& plan : kWhole) {
+    for (const auto& [m, n, k] : kShapes) {
+      if (k == 200 && plan.splits * plan.chunk_k != 0) continue;
+      GemmCase gemm;
+      gemm.model = kEarly32;
+      gemm.plan = plan;
+      gemm.set_shape(m, n, k);
+      gemm.formats = kFormatPairs[static_cast<size_t>(number % 4)];
+      gemm.b_is_kn = number++ % 3 == 0;
+      fill_unevenly(gemm, random);
+      const std::vector<uint8_t> expected = run_on(gemm, cpu::portable_target(), serial, 0x00);
+      const cuda::Kernel& kernel = *cuda::find_kernel("wgmma");
+      check_equal(kernel.name, gemm, expected, run_cuda(gemm, kernel, 0xFF));
+    }
+  }
+}
+
 // More tiles than blocks, each with codes of its own that are not finite.
 void check_turns(Coverage& coverage) {
   Random random(13);
@@ -264,8 +300,17 @@ void check_batches(Coverage& coverage) {
   check_case(gemm, coverage);
 }
 
+// The first byte of `memory` whose address is a multiple of `by` and not of 16.
+int64_t offset_to_multiple(const uint8_t* memory, uint64_t by) {
+  for (int64_t offset = 0;; ++offset) {
+    const auto address = reinterpret_cast<uintptr_t>(memory) + static_cast<uintptr_t>(offset);
+    if (address % by == 0 && address % 16 != 0) return offset;
+  }
+}
+
 // XLA passes a slice of a buffer as it lies: operands at any address, and no workspace for that, or
-// one that is a byte too small and stays as it is beyond its end.
+// one that is a byte too small and stays as it is beyond its end. A multiple of 15 or 17 is no
+// address that the copy engine reads, nor is a row of 300 codes.
 void check_unaligned_operands() {
   Random random(10);
   cpu::SerialPool serial;
@@ -273,25 +318,37 @@ void check_unaligned_operands() {
   alignas(128) std::array<uint8_t, 16384> memory;
   for (const InstructionModel& model : {kEarly16, kEarly32}) {
     struct Case {
-      int offset;
+      int offset_a, offset_b;
       bool b_is_kn;
+      int64_t k = 64;
+      uint64_t by = 1;
     };
-    for (const auto [offset, b_is_kn] :
-         {Case{1, false}, {2, false}, {4, false}, {8, false}, {1, true}}) {
+    for (const auto [offset_a, offset_b, b_is_kn, k, by] : {Case{1, 1, false},
+                                                            {2, 2, false},
+                                                            {4, 4, false},
+                                                            {8, 8, false},
+                                                            {1, 1, true},
+                                                            {1, 0, false},
+                                                            {0, 1, false},
+                                                            {0, 0, false, 300},
+                                                            {0, 0, false, 64, 15},
+                                                            {0, 0, false, 64, 17}}) {
       GemmCase gemm;
       gemm.model = model;
-      gemm.set_shape(7, b_is_kn ? 134 : 135, 64);
+      gemm.set_shape(7, b_is_kn ? 134 : 135, k);
       gemm.b_is_kn = b_is_kn;
       fill_operands(gemm, random, Family::kFiniteCodes);
       const std::vector<uint8_t> expected = run_on(gemm, cpu::portable_target(), serial, 0x00);
-      std::vector<uint8_t> a(gemm.a.size() + 16), b(gemm.b.size() + 16);
-      std::copy(gemm.a.begin(), gemm.a.end(), a.begin() + offset);
-      std::copy(gemm.b.begin(), gemm.b.end(), b.begin() + offset);
+      std::vector<uint8_t> a(gemm.a.size() + 512), b(gemm.b.size() + 512);
+      const int64_t at_a = by == 1 ? offset_a : offset_to_multiple(a.data(), by);
+      const int64_t at_b = by == 1 ? offset_b : offset_to_multiple(b.data(), by);
+      std::copy(gemm.a.begin(), gemm.a.end(), a.begin() + at_a);
+      std::copy(gemm.b.begin(), gemm.b.end(), b.begin() + at_b);
       for (const cuda::Kernel& kernel : cuda::kernels()) {
         const auto run = [&](uint8_t* out) {
           cuda::Gemm g = *cuda::make_gemm(gemm.problem(out));
-          g.a = a.data() + offset;
-          g.b = b.data() + offset;
+          g.a = a.data() + at_a;
+          g.b = b.data() + at_b;
           if (kernel.runs(g)) {
             memory.fill(0xEE);
             const cuda::Workspace none{nullptr, 0}, small{memory.data(), kTooSmall};
@@ -305,6 +362,40 @@ void check_unaligned_operands() {
         };
         check_equal(kernel.name, gemm, expected, guarded_output(gemm, kernel.name, 0xFF, run));
       }
+    }
+  }
+}
+
+// The workspace is used where it has just enough room, from its first multiple of 128 on, and
+// nothing outside it is written.
+void check_workspace() {
+  Random random(16);
+  constexpr int64_t kNeeded = 4 * 128 + 134 * 64;
+  GemmCase gemm;
+  gemm.model = kEarly32;
+  gemm.set_shape(7, 134, 64);
+  gemm.b_is_kn = true;
+  fill_operands(gemm, random, Family::kFiniteCodes);
+  cpu::SerialPool serial;
+  const std::vector<uint8_t> expected = run_on(gemm, cpu::portable_target(), serial, 0x00);
+  alignas(128) std::array<uint8_t, 16384> memory;
+  for (const int64_t offset : {128, 128 + 16, 128 + 112}) {
+    const int64_t size = (128 - offset % 128) % 128 + kNeeded;
+    for (const int64_t missing : {0, 1}) {
+      memory.fill(0xEE);
+      const int64_t calls_before = cuda::wgmma_calls;
+      const auto run = [&](uint8_t* out) {
+        const cuda::Gemm g = *cuda::make_gemm(gemm.problem(out));
+        const cuda::Workspace workspace{memory.data() + offset, size - missing};
+        const cudaError_t error = cuda::find_kernel("wgmma")->launch(g, workspace, nullptr);
+        MMAEMU_CHECK(error == cudaSuccess, offset, missing);
+      };
+      check_equal("wgmma", gemm, expected, guarded_output(gemm, "wgmma", 0xFF, run));
+      MMAEMU_CHECK((cuda::wgmma_calls > calls_before) == (missing == 0), offset, missing);
+      const auto kept = [](uint8_t byte) { return byte == 0xEE; };
+      MMAEMU_CHECK(std::all_of(memory.begin(), memory.begin() + offset, kept) &&
+                       std::all_of(memory.begin() + offset + size, memory.end(), kept),
+                   offset, missing);
     }
   }
 }
@@ -353,8 +444,10 @@ int main() {
   check_refusals();
   check_batch_rank();
   check_unaligned_operands();
+  check_workspace();
   check_plans(coverage);
   check_equal_exponents(coverage);
+  check_whole_stages();
   check_turns(coverage);
   check_batches(coverage);
   check_initial_accumulators(coverage);

@@ -218,10 +218,15 @@ def is_table(node) -> bool:
 
 
 def _is_constant_declaration(node) -> bool:
-    """A constexpr variable, or any that is not in a function (its value may be needed early)."""
+    """A constexpr variable, a const one of literals alone, which the compiler evaluates as well, or
+    any that is not in a function (its value may be needed early)."""
     if node.type != "declaration":
         return False
     words = {child.text for child in node.children if child.type == "type_qualifier"}
+    values = [child.child_by_field_name("value") for child in node.children]
+    inside = (n.type for value in values if value is not None for n in cpp_source.walk(value))
+    if b"const" in words and "identifier" not in inside:
+        return True
     parents = []
     above = node.parent
     while above is not None:
