@@ -19,12 +19,17 @@ inline constexpr std::array<InstructionModel, 3> kIeeeModels{
 inline constexpr std::array<InstructionModel, 3> kOtherModels{
     kLate32, {16, 12, 13, -132, false}, {8, 13, 13, -132, false}};
 
-// Every kernel that is built says what it runs, and the choice follows.
-inline void check_choice() {
+inline GemmCase two_by_two() {
   GemmCase gemm;
   gemm.set_shape(2, 2, 2);
   gemm.a.assign(4, 0);
   gemm.b.assign(4, 0);
+  return gemm;
+}
+
+// Every kernel that is built says what it runs, and the choice follows.
+inline void check_choice() {
+  const GemmCase gemm = two_by_two();
   uint32_t out[4];
   cuda::Gemm g = *cuda::make_gemm(gemm.problem(out));
   const auto chosen = [&](const char* name, int capability) {
@@ -59,10 +64,7 @@ inline void check_choice() {
 
 // What the kernels that are chosen by name refuse.
 inline void check_refusals() {
-  GemmCase gemm;
-  gemm.set_shape(2, 2, 2);
-  gemm.a.assign(4, 0);
-  gemm.b.assign(4, 0);
+  const GemmCase gemm = two_by_two();
   uint32_t out[4];
   const auto runs = [&](const std::string& name, const auto& change) {
     cuda::Gemm g = *cuda::make_gemm(gemm.problem(out));
