@@ -60,6 +60,7 @@ class Block {
   bool run(unsigned threads, const std::function<void()>& body) {
     body_ = &body;
     spins_ = 0;
+    ++number_;
     std::memset(shared_.data(), 0xA5, shared_.size());
     for (unsigned i = 0; i < threads; ++i) start(i);
     while (step(threads)) {
@@ -98,6 +99,7 @@ class Block {
 
   unsigned char* shared() { return shared_.data(); }
   unsigned thread() const { return current_; }
+  int64_t number() const { return number_; }  // of the blocks so far
   // What the lanes of a warp hand to each other in a warp-wide instruction.
   uint32_t* exchange(unsigned warp) { return exchange_[warp].data(); }
 
@@ -195,6 +197,7 @@ class Block {
   unsigned current_ = 0;
   uint64_t round_ = 0;
   int64_t spins_ = 0;
+  int64_t number_ = 0;
   const void* main_stack_ = nullptr;
   std::size_t main_stack_size_ = 0;
 };

@@ -56,6 +56,7 @@ struct HostBarrier {
   int64_t bytes = 0;
   uint32_t phase = 0;
   uint32_t warps = 0;  // that have arrived in this phase
+  int64_t block = 0;
 
   void arrive() {
     if ((warps >> own_warp() & 1) != 0) give_up("a warp arrives twice in one phase of a barrier");
@@ -81,7 +82,9 @@ inline std::map<uint32_t, HostBox> host_boxes;
 inline constexpr uint32_t kConsumerMask = 0xFF;  // two warpgroups
 
 inline void barrier_init(uint64_t* barrier, int arrivals) {
-  host_barriers[barrier] = {arrivals, arrivals, 0, 0, 0};
+  const int64_t block = cuda_on_cpu::block.number();
+  if (host_barriers[barrier].block == block) give_up("a barrier is set up twice");
+  host_barriers[barrier] = {arrivals, arrivals, 0, 0, 0, block};
 }
 inline void barrier_arrive(uint64_t* barrier) { host_barriers[barrier].arrive(); }
 inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
