@@ -17,8 +17,6 @@ PROCESSORS ?= x86_64 aarch64
 TOOLCHAIN ?=
 FEWER_CASES ?= OFF
 HANDLER_TESTS ?= ON
-# What `make validation` replays by the reference. All of it, in many minutes: REFERENCE=reference
-REFERENCE ?= reference and (instructions or epilogue or argument_grid)
 # `make fuzz`: how long each target runs, and the compiler, which must have libFuzzer.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= handler plan arithmetic
@@ -48,7 +46,8 @@ help:
 	@echo "            docs extra, an environment of its own is made first (minutes, once)"
 	@echo "mutation    mutants without a result and survivors, then docs/validation/mutation.md; options"
 	@echo "            of tools/mutation in MUTATION='--language python --minutes 30 FILE ...'"
-	@echo "validation  replay the recordings, write docs/validation.md from what was counted (minutes)"
+	@echo "validation  replay the recordings, write docs/validation.md from what was counted (minutes;"
+	@echo "            with ALL_CASES=1 the large sets by the reference, too)"
 
 lint:
 	$(PYTHON) -m ruff check .
@@ -144,7 +143,8 @@ site:
 validation:
 	$(PYTHON) -m pytest -n auto tests/test_recordings.py -k "auto or as_recorded" \
 	  --census=docs/validation/kernels-jax-$(JAX).json
-	$(PYTHON) -m pytest -n auto tests/test_recordings.py -k "$(REFERENCE)" \
+	$(PYTHON) -m pytest -n auto tests/test_recordings.py -k reference \
+	  $(if $(ALL_CASES),-m "exhaustive or not exhaustive") \
 	  --census=docs/validation/reference-jax-$(JAX).json
 	$(PYTHON) -m pytest -n auto tests/test_agreement.py \
 	  --census=docs/validation/agreement-jax-$(JAX).json

@@ -38,7 +38,7 @@ def test_a_scaled_gemm_looks_unexplained_until_its_scales_are_passed(out_dtype):
     assert blind.differing > 0
     name = np.dtype(out_dtype).name
     assert str(blind).splitlines()[1:] == [
-        "  no single change of the model explains any of them",
+        "  no change of the model explains any of them",
         f"  it was taken for a GEMM without scales and bias, rounded to {name}",
         "  if it has more operands, pass them too: scale_a, scale_b, bias",
     ]
@@ -82,6 +82,20 @@ def test_an_explanation_is_named_as_a_call(call):
     assert best.calls[0] == call
     assert best.explained == found.differing
     assert f"    that is {call}" in str(found).splitlines()
+
+
+@pytest.mark.parametrize("expected_fast", [True, False])
+def test_another_accumulation_and_another_split_at_once(expected_fast):
+    """torch's default is slow: who expects fast and does not know the split has two changes."""
+    a, b = given()
+    options = {"profile": "ada", "use_fast_accum": not expected_fast, "splitk": (5, "serial")}
+    seen = scaled(a, b, out_dtype=jnp.float32, **options)
+    expected = profile_member("ada", use_fast_accum=expected_fast)
+    found = classify(a, b, seen, expected, **SCALES)
+    said = "restart every 128" if expected_fast else "no restart"
+    best = [e for e in found.explanations if e.explained == found.differing]
+    assert f"split-K 5 (interleaved tiles of 64, serial) and {said}" in [e.change for e in best]
+    assert any(options == options_of(call) for e in best for call in e.calls)
 
 
 def test_calls_that_are_one_computation_are_all_named():

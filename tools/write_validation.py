@@ -19,7 +19,8 @@ HEAD = """# Validation
 What was compared bit for bit, counted by the tests that compared it. This page is written by
 [tools/write_validation.py](../tools/write_validation.py) from the files in
 `docs/validation`, which the test runs below left behind; nobody types a figure.
-`make validation` runs them again, for the jax that is installed.
+`make validation` runs them again, for the jax that is installed; with `ALL_CASES=1` the large sets
+by the reference, too.
 
 A row means: every one of these calls, made through the public functions inside `jax.jit`, returned
 exactly the recorded bits, or raised the recorded rejection. A value is one output element.
@@ -29,7 +30,7 @@ exactly the recorded bits, or raised the recorded rejection. A value is one outp
 BACKENDS = """
 `auto` is the fastest kernel of the processor, `reference` the float64 program without kernels. The
 reference computes each call with others of its kind in one program, and of the computed
-`h100_oracle` one output per case and accumulation mode, unless asked for exhaustive tests.
+`h100_oracle` one output per case and accumulation mode; `h100_oracle (all)` has all of them.
 """
 
 AGREEMENT = """\
@@ -82,7 +83,8 @@ def not_replayed(runs: dict[str, dict]) -> list[str]:
     for backend in ("auto", "reference"):
         if missing := [name for name in sets if (name, backend) not in done]:
             names = ", ".join(f"`{name}`" for name in missing)
-            command = f"python -m pytest tests/test_recordings.py -k {backend!r}"
+            every = "-m 'exhaustive or not exhaustive'"
+            command = f"python -m pytest tests/test_recordings.py {every} -k {backend!r}"
             lines += ["", f"In none of these runs: {names} by `{backend}`. These replay it all:"]
             lines += ["", "```sh", command, "```"]
     return lines

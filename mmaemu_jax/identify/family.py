@@ -22,6 +22,9 @@ from mmaemu_jax.identify.triples import contrast
 #: (products per block, late accumulator); 0 is a whole chain.
 BLOCKS = tuple((n, late) for n in (4, 8, 16, 32, 64, 0) for late in (False, True))
 
+#: Slow accumulation (R11).
+SLOW = Parts(0, 128)
+
 RESTARTS = (
     WHOLE,
     *(
