@@ -269,7 +269,12 @@ def test_table_of_recipes():
     for name, (scaling, *modes, profile) in rows.items():
         recipe = training.get_recipe(name)
         assert {recipe.quantization(t).scaling.timing for t in ("lhs", "rhs", "grad")} == {scaling}
-        assert profile == f"`{mj.get_profile(recipe.profile).name}`"
+        own = mj.get_profile(recipe.profile)
+        if own.name in mj.list_profiles():
+            assert profile == f"`{own.name}`"
+        else:  # a copy of a shipped one, for a caller that nobody recorded
+            assert profile == f"`{own.name.removesuffix('-jax')}`, marked experimental"
+            assert own.evidence == own.split_evidence == "experimental"
         order = "(N_out, K_in)" if recipe.wgrad.operands[0] == "grad" else "(K_in, N_out)"
         gemms = (recipe.fprop, recipe.dgrad, recipe.wgrad)
         fprop, dgrad, wgrad = ("fast" if gemm.use_fast_accum else "slow" for gemm in gemms)
