@@ -2,16 +2,15 @@
 
 import dataclasses
 import json
-import shutil
 
 import numpy as np
 import pytest
+from own_table import copy_table
 
 import mmaemu_jax as mj
 from mmaemu_jax import cli
 from mmaemu_jax.accumulate import SplitRule
 from mmaemu_jax.errors import MmaemuError
-from mmaemu_jax.platforms import split_table
 
 SETTING = {"a_dtype": "e4m3", "b_dtype": "e4m3", "out_dtype": "bfloat16", "use_fast_accum": True}
 H100 = "heur_h100pcie_lt12.8.3.14"
@@ -20,12 +19,7 @@ H100 = "heur_h100pcie_lt12.8.3.14"
 @pytest.fixture
 def recorded(tmp_path):
     """A folder with a table that is not a shipped one, as ``record`` leaves it."""
-    tables = split_table._FOLDER
-    for suffix in ("json", "npz"):
-        shutil.copy(tables / f"{H100}.{suffix}", tmp_path / f"mine.{suffix}")
-    digests = json.loads((tables / "manifest.json").read_text())[H100]
-    (tmp_path / "manifest.json").write_text(json.dumps({"mine": digests}))
-    return tmp_path
+    return copy_table(H100, tmp_path).parent
 
 
 CUSTOM = mj.Profile(

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from own_table import copy_table
 from recordings import VECTORS
 
 from mmaemu_jax.errors import MmaemuError
@@ -202,13 +203,7 @@ def test_what_is_a_table(tmp_path, monkeypatch):
 
 
 def test_a_recorded_table_is_read_from_its_folder(tmp_path):
-    for file in split_table._FOLDER.iterdir():
-        shutil.copyfile(file, tmp_path / file.name)
-    digests = json.loads((split_table._FOLDER / "manifest.json").read_text())
-    for suffix in ("json", "npz"):
-        (tmp_path / f"{H100}.{suffix}").rename(tmp_path / f"mine.{suffix}")
-    (tmp_path / "manifest.json").write_text(json.dumps({"mine": digests[H100]}))
-    assert load_table(str(tmp_path / "mine")).settings == load_table(H100).settings
+    assert load_table(str(copy_table(H100, tmp_path))).settings == load_table(H100).settings
 
 
 def test_unknown_tables():

@@ -5,20 +5,17 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "cpu/portable.h"
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"
 #include "tests/check.h"
+#include "tests/far_batches.h"
 #include "tests/gemm_case.h"
 #include "tests/models.h"
 #include "tests/operand_families.h"
 #include "tests/random.h"
-#include "tests/sparse_memory.h"
-#include "tests/workload.h"
 
 namespace mmaemu::testing {
 
@@ -126,30 +123,13 @@ inline void check_workspace() {
 inline void check_far_batches() {
   Random random(9);
   cpu::SerialPool serial;
-  constexpr int64_t kStride = (int64_t{1} << 32) + 16;
-  GemmCase gemm;
-  gemm.batch = gemm.batch_a = gemm.batch_b = {2};
-  gemm.scale_a.assign(2, 0x3F800000u);
-  gemm.scale_b.assign(2, 0x3F800000u);
-  gemm.set_shape(5, 7, 48);
-  fill_operands(gemm, random, Family::kFiniteCodes);
-  const SparseMemory a(2 * kStride), b(2 * kStride);
-  if (a.data() == nullptr || b.data() == nullptr) {
-    std::printf("skipped: no address space for batches 2^32 apart\n");
-    return;
-  }
-  for (int64_t i = 0; i < 2; ++i) {
-    std::memcpy(a.data() + i * kStride, gemm.a.data() + i * 5 * 48, 5 * 48);
-    std::memcpy(b.data() + i * kStride, gemm.b.data() + i * 7 * 48, 7 * 48);
-  }
+  const GemmCase gemm = far_case(random, 2, 48);
+  const FarBatches far(gemm);
+  if (!far.usable()) return;
   const std::vector<uint32_t> expected = run_fp32(gemm, cpu::portable_target(), serial);
   for (const cuda::Kernel& kernel : cuda::kernels()) {
     std::vector<uint32_t> actual(expected.size());
-    cpu::GemmProblem problem = gemm.problem(actual.data());
-    problem.a = a.data();
-    problem.b = b.data();
-    problem.a_strides = problem.b_strides = {kStride};
-    const cuda::Gemm g = *cuda::make_gemm(problem);
+    const cuda::Gemm g = *cuda::make_gemm(far.problem(actual.data()));
     if (!kernel.runs(g)) continue;
     const bool ok = kernel.launch(g, {}, nullptr) == cudaSuccess;
     MMAEMU_CHECK(ok && actual == expected, kernel.name);

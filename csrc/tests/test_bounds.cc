@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "cpu/dispatch.h"
 #include "cpu/ieee_env.h"
 #include "cpu/portable.h"
 #include "tests/gemm_case.h"
@@ -12,6 +11,7 @@
 #include "tests/models.h"
 #include "tests/operand_families.h"
 #include "tests/random.h"
+#include "tests/targets.h"
 
 namespace mmaemu::testing {
 namespace {
@@ -34,10 +34,8 @@ void check_gemm(Random& random, const AccumulationPlan& plan, int64_t m, int64_t
   for (const bool b_is_kn : {false, true}) {
     gemm.b_is_kn = b_is_kn;
     const std::vector<uint8_t> expected = output_of(gemm, cpu::portable_target());
-    for (const cpu::TargetStatus& status : cpu::targets()) {
-      if (status.usable) {
-        check_equal(status.target->name, gemm, expected, output_of(gemm, *status.target));
-      }
+    for (const cpu::KernelTarget* target : usable_targets()) {
+      check_equal(target->name, gemm, expected, output_of(gemm, *target));
     }
   }
 }

@@ -6,28 +6,21 @@
 #include <memory>
 #include <vector>
 
-#include "cpu/dispatch.h"
 #include "cpu/portable.h"
 #include "cpu/specials.h"
 #include "tests/bits.h"
 #include "tests/check.h"
+#include "tests/far_batches.h"
 #include "tests/gemm_case.h"
 #include "tests/operand_families.h"
 #include "tests/sparse_memory.h"
+#include "tests/targets.h"
 #include "tests/workload.h"
 
 namespace mmaemu::testing {
 namespace {
 
 constexpr int64_t kDeep = (int64_t{1} << (kFewerCases ? 20 : 24)) + 48;
-
-std::vector<const cpu::KernelTarget*> usable_targets() {
-  std::vector<const cpu::KernelTarget*> list;
-  for (const cpu::TargetStatus& status : cpu::targets()) {
-    if (status.usable) list.push_back(status.target);
-  }
-  return list;
-}
 
 // Ones alone, where the results are known: from 2^14 on, a 1 is below the grid 2^(E - 13) and the
 // chain stands still (R5); chunks of 128 are exact, and so is their fp32 sum.
@@ -137,30 +130,13 @@ void check_far_strides() {
 void check_far_batches() {
   Random random(3);
   cpu::SerialPool serial;
-  constexpr int64_t kStride = (int64_t{1} << 32) + 16;
-  GemmCase gemm;
-  gemm.batch = gemm.batch_a = gemm.batch_b = {3};
-  gemm.scale_a.assign(3, 0x3F800000u);
-  gemm.scale_b.assign(3, 0x3F800000u);
-  gemm.set_shape(5, 7, 33);
-  fill_operands(gemm, random, Family::kFiniteCodes);
-  const SparseMemory a(4 * kStride), b(4 * kStride);
-  if (a.data() == nullptr || b.data() == nullptr) {
-    std::printf("skipped: no address space for batches 2^32 apart\n");
-    return;
-  }
-  for (int64_t i = 0; i < 3; ++i) {
-    std::memcpy(a.data() + i * kStride, gemm.a.data() + i * 5 * 33, 5 * 33);
-    std::memcpy(b.data() + i * kStride, gemm.b.data() + i * 7 * 33, 7 * 33);
-  }
+  const GemmCase gemm = far_case(random, 3, 33);
+  const FarBatches far(gemm);
+  if (!far.usable()) return;
   const std::vector<uint32_t> expected = run_fp32(gemm, cpu::portable_target(), serial);
   for (const cpu::KernelTarget* target : usable_targets()) {
     std::vector<uint32_t> actual(expected.size());
-    cpu::GemmProblem problem = gemm.problem(actual.data());
-    problem.a = a.data();
-    problem.b = b.data();
-    problem.a_strides = problem.b_strides = {kStride};
-    cpu::run_gemm(problem, *target, serial);
+    cpu::run_gemm(far.problem(actual.data()), *target, serial);
     MMAEMU_CHECK(actual == expected, target->name);
   }
 }

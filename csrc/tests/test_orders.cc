@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "cpu/dispatch.h"
 #include "cpu/ieee_env.h"
 #include "cpu/portable.h"
 #include "tests/check.h"
 #include "tests/gemm_case.h"
 #include "tests/models.h"
 #include "tests/random.h"
+#include "tests/targets.h"
 
 namespace mmaemu::testing {
 namespace {
@@ -43,9 +43,8 @@ void check_plan(Random& random, const AccumulationPlan& plan) {
   for (const int64_t k : {300, 640, 1299}) {
     const GemmCase gemm = uneven_case(random, plan, k);
     const std::vector<uint32_t> expected = run_fp32(gemm, cpu::portable_target(), serial);
-    for (const cpu::TargetStatus& status : cpu::targets()) {
-      if (!status.usable) continue;
-      check_equal(status.target->name, gemm, expected, run_fp32(gemm, *status.target, serial));
+    for (const cpu::KernelTarget* target : usable_targets()) {
+      check_equal(target->name, gemm, expected, run_fp32(gemm, *target, serial));
     }
   }
 }

@@ -2,7 +2,7 @@
 accumulation together with any split, and says which explain the bits that were seen."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -156,26 +156,34 @@ def classify(
 
 
 def _explanations(member: Member, interface: Interface, call: Call, chosen):
-    """The changes that explain outputs (rows, columns, whether they differ), the best first."""
+    """The changes that explain outputs (rows, columns, whether they differ), the best first.
+
+    Where a single change explains all, nobody asks for two.
+    """
+    found = list(_tried(_changes(member, interface, call.shape), interface, call, chosen))
+    differing = chosen[2].sum()
+    if not any(e.explained == differing and not e.broken for e in found):
+        found += _tried(_two_changes(member), interface, call, chosen)
+    found.sort(key=lambda e: (e.broken - e.explained, not e.calls, e.change))
+    return tuple([e for e in found if not e.broken] or found[:3])
+
+
+def _tried(
+    changes: Iterable[tuple[str, Member]], interface: Interface, call: Call, chosen
+) -> Iterator[Explanation]:
+    """Those of the changes that explain at least one of the outputs that differ."""
     rows, columns, differ = chosen
     wanted = call.bits[rows, columns]
     calls_of = caller(interface, call.shape)
-    found: list[Explanation] = []
     few = np.flatnonzero(differ)[:_FEW]
-    single = _changes(member, interface, call.shape)
-    for number, (change, other) in enumerate([*single, *_two_changes(member)]):
-        whole = (e for e in found if e.explained == differ.sum() and not e.broken)
-        if number == len(single) and any(whole):
-            break  # where one change is enough, nobody asks for two
+    for change, other in changes:
         if not (_pairs(other, interface, call, rows[few], columns[few]) == wanted[few]).any():
             continue
         bits = _pairs(other, interface, call, rows, columns)
         explained = int((bits[differ] == wanted[differ]).sum())
         broken = int((bits[~differ] != wanted[~differ]).sum())
         if explained:
-            found.append(Explanation(change, other, explained, broken, calls_of(other)))
-    found.sort(key=lambda e: (e.broken - e.explained, not e.calls, e.change))
-    return tuple([e for e in found if not e.broken] or found[:3])
+            yield Explanation(change, other, explained, broken, calls_of(other))
 
 
 def _as_call(a, b, seen, b_layout, scale_a, scale_b, scale_result, bias):
@@ -254,7 +262,7 @@ def _changes(member: Member, interface: Interface, shape: Shape) -> Sequence[tup
 def _two_changes(member: Member) -> Iterator[tuple[str, Member]]:
     """The other accumulation (R10, R11) with every split: one forgotten, the other unknown."""
     restart = SLOW if member.plan.restart.is_whole else WHOLE
-    said = "restart every 128" if member.plan.restart.is_whole else "no restart"
+    said = f"restart every {SLOW.tile}" if member.plan.restart.is_whole else "no restart"
     for split in SPLITS:
         plan = dataclasses.replace(member.plan, split=split, restart=restart)
         other = dataclasses.replace(member, plan=plan)

@@ -47,7 +47,7 @@ def _every_part_has_a_tile(member: Member, k: int) -> bool:
 def _own_members() -> tuple[tuple[str, Member], ...]:
     return tuple(
         (
-            f"profile={name!r}, use_fast_accum={fast}, splitk={_spelled(split)}",
+            f"profile={name!r}, use_fast_accum={fast}, splitk={spelled(split)}",
             profile_member(name, use_fast_accum=fast, split=split),
         )
         for parts in range(1, _MOST_PARTS + 1)
@@ -64,5 +64,6 @@ def _splits(profile: str, parts: int) -> Iterator[SplitK]:
         yield from (SplitK(parts, scheme) for scheme in rule.schemes)
 
 
-def _spelled(split: SplitK) -> str:
+def spelled(split: SplitK) -> str:
+    """The ``splitk`` argument that says it."""
     return "1" if split == UNSPLIT else f"({split.S}, {split.scheme!r})"

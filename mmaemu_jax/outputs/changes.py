@@ -21,6 +21,8 @@ from mmaemu_jax.accumulate import (
 )
 from mmaemu_jax.formats import FORMATS, format_of
 from mmaemu_jax.identify import classify
+from mmaemu_jax.identify.classify_calls import spelled
+from mmaemu_jax.identify.models import UNSPLIT
 from mmaemu_jax.instruction import InstructionModel, Preset, get_preset, list_presets
 from mmaemu_jax.outputs.compute import outputs_of
 from mmaemu_jax.outputs.recorded import RecordedGemm
@@ -29,7 +31,6 @@ from mmaemu_jax.testing.bits import bits_of
 
 _BLOCK = (4, 64)
 _MOST_SPLITS = 32
-UNSPLIT = SplitK(1)
 #: One product after the other: what XLA's own dot does on CPUs (docs/identify.md).
 IEEE_FLOAT32 = InstructionModel(nfma=1, frac=23, frac_out=23, min_exp=-132, late_c=True)
 #: What MMA-Sim publishes for tcgen05 and for sm_120; no profile, since nothing was compared here.
@@ -183,7 +184,7 @@ def _mode(fast: bool) -> str:
 
 
 def _argument(split: SplitK) -> str:
-    return "splitk=1" if split.S == 1 else f"splitk=({split.S}, {split.scheme!r})"
+    return f"splitk={spelled(split)}"
 
 
 def _other_operands(gemm: RecordedGemm) -> Iterator[tuple[str, RecordedGemm]]:

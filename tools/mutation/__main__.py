@@ -51,7 +51,7 @@ def main() -> int:
     languages = [arguments.language] if arguments.language else list(report.LANGUAGES)
     if arguments.report:
         for name in report.LANGUAGES:
-            recount(name, load_language(name))
+            results.save(counted(name, load_language(name)), results.path_of(name))
         report.write()
         return 0
     failed = False
@@ -109,15 +109,14 @@ def print_survivors(found: Results, files: list[str]) -> None:
             print(f"  '''{name}''',")
 
 
-def recount(name: str, language: Language) -> None:
-    """Counts the mutants of every file as it is now: a changed line has no results."""
-    path = results.path_of(name)
-    found = results.load(path)
+def counted(name: str, language: Language) -> Results:
+    """The results, with the mutants of every file as it is now: a changed line has none."""
+    found = results.load(results.path_of(name))
     found.files = {file: found.files.get(file, FileResults()) for file in language.files()}
     for file, entry in found.files.items():
         entry.left_out = language.left_out(file)
         entry.keep(language.mutants(file))
-    results.save(found, path)
+    return found
 
 
 def run(
@@ -125,13 +124,8 @@ def run(
 ) -> bool:
     """Runs the pending mutants of the files; False if one survives or a proof is wrong."""
     path = results.path_of(name)
-    found = results.load(path)
+    found = counted(name, language)
     found.run = language.versions()
-    covered = language.files()
-    found.files = {file: found.files.get(file, FileResults()) for file in covered}
-    for file, entry in found.files.items():
-        entry.left_out = language.left_out(file)
-        entry.mutants = entry.mutants or len(language.mutants(file))
     proofs = equivalents.proofs(name)
     if arguments.again:
         for file in files:
@@ -142,7 +136,6 @@ def run(
     }
     progress = Progress(max(1, sum(map(len, pending.values()))))
     for file, mutants in pending.items():
-        found.files[file].keep(language.mutants(file))
         saved = time.monotonic()
         try:
             for mutant, result in language.run(mutants) if mutants else ():
